@@ -1,0 +1,40 @@
+// From a kernel type to what the registry holds of it, and from there to a launch.
+//
+// A kernel type offers
+//   static constexpr DType dtype; Acc acc; int headdim, Br, Bc, num_threads; int smem_bytes;
+//   static cudaError_t launch(const ForwardParams&, cudaStream_t);
+// and kernel_info<Kernel>(id) erases the type. One instance lives in one generated .cu file.
+//
+// Its __global__ function is a template of the kernel type, not of the configuration: nvcc 13.0
+// writes a host stub that does not compile when an argument is of class type.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "config.cuh"
+#include "params.h"
+#include "registry.h"
+
+namespace ffpa {
+
+template <class Kernel>
+KernelInfo kernel_info(const char* id) {
+  return {id,         name_of(Kernel::dtype), name_of(Kernel::acc), Kernel::headdim, Kernel::Br,
+          Kernel::Bc, Kernel::num_threads,    Kernel::smem_bytes,   &Kernel::launch};
+}
+
+// Dynamic shared memory above 48 KiB needs the opt-in before every first launch on a device; it is
+// cheap enough to repeat, which keeps launches free of per-device state.
+template <class... Params>
+cudaError_t launch_kernel(void (*kernel)(Params...), dim3 grid, int num_threads, int smem_bytes,
+                          cudaStream_t stream, const Params&... params) {
+  if (smem_bytes > 48 * 1024) {
+    cudaError_t status =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  kernel<<<grid, num_threads, smem_bytes, stream>>>(params...);
+  return cudaGetLastError();
+}
+
+}  // namespace ffpa

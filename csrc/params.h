@@ -1,0 +1,40 @@
+// The arguments of a forward kernel, free of CUDA and Python types.
+#pragma once
+
+#include <cstdint>
+
+namespace ffpa {
+
+// Distances in elements; the last dimension always has stride 1.
+struct Strides {
+  int64_t batch;
+  int64_t head;
+  int64_t row;
+};
+
+struct ForwardParams {
+  const void* q;  // [batch, nheads_q,  seqlen_q, headdim]
+  const void* k;  // [batch, nheads_kv, seqlen_k, headdim]
+  const void* v;  // [batch, nheads_kv, seqlen_k, headdim]
+  void* out;      // [batch, nheads_q,  seqlen_q, headdim]
+  float* lse;     // [batch, nheads_q,  seqlen_q] contiguous, natural logarithm; null: not wanted
+
+  Strides q_strides;
+  Strides k_strides;
+  Strides v_strides;
+  Strides out_strides;
+
+  int32_t batch;
+  int32_t nheads_q;
+  int32_t nheads_kv;  // divides nheads_q
+  int32_t seqlen_q;
+  int32_t seqlen_k;
+  int32_t headdim;  // a multiple of 8, at most the D that the kernel was compiled for
+
+  float scale_log2;  // softmax scale · log2(e), positive and finite
+  // Query row i sees the keys j <= i + diagonal. Causal: 0 (upper left) or seqlen_k - seqlen_q
+  // (lower right, may be negative). Full attention: seqlen_k - 1, so that one rule serves both.
+  int32_t diagonal;
+};
+
+}  // namespace ffpa

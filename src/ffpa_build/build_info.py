@@ -1,0 +1,49 @@
+"""Writes build_info.cpp: `python -m ffpa_build.build_info FACTS.json OUTPUT.cpp`.
+
+FACTS.json is what was known before compiling, with the ptxas log of each kernel under "logs"; what
+the logs say is put in their place.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import resources
+
+# Opens the JSON text in the extension, so that it can be read from a file of any architecture.
+MARKER = '{"format": "ffpa-build-info-1", '
+
+
+def source(facts: dict[str, Any]) -> str:
+    """The C++ source that holds the build info as one JSON string."""
+    logs = {name: Path(path).read_text() for name, path in facts["logs"].items()}
+    info = {key: value for key, value in facts.items() if key != "logs"} | {
+        "kernels": {name: resources.parse(log) for name, log in logs.items()},
+        "warnings": {
+            name: texts for name, log in logs.items() if (texts := resources.warnings(log))
+        },
+    }
+    text = MARKER + json.dumps(info, sort_keys=True).removeprefix("{")
+    # String literals may be joined but not be of any length: 16 KiB is below every limit.
+    pieces = [text[start : start + 16000] for start in range(0, len(text), 16000)]
+    literals = "\n".join(f'    R"info({piece})info"' for piece in pieces)
+    return (
+        '#include "registry.h"\n\n'
+        f"namespace ffpa {{\nconst char* build_info_json() {{\n  return\n{literals};\n}}\n"
+        "}  // namespace ffpa\n"
+    )
+
+
+def read(extension: Path) -> dict[str, Any]:
+    """The build info in a compiled extension, without loading it; ValueError if it has none."""
+    content = extension.read_bytes()
+    start = content.find(MARKER.encode())
+    if start < 0:
+        raise ValueError(f"{extension} holds no build info: it is no FFPA extension")
+    info: dict[str, Any] = json.loads(content[start : content.index(b"\0", start)])
+    return info
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(source(json.loads(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,3 @@
+"""Fixtures of the tests that need no GPU."""
+
+from emulator import emulator  # noqa: F401
