@@ -1,0 +1,78 @@
+"""What no attention can pass: plain matrix products, and the chip's arithmetic peak."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .inputs import Inputs
+from .timer import Launch
+
+CEILING = "ceiling-matmul"
+SCORE_BYTES = 4 * 2**30  # scores held at a time; heads beyond that go through in turns
+
+# Dense FP16 multiply-adds count as 2, per clock and SM, from NVIDIA's architecture papers; never
+# the figure with sparsity. Chips that are not listed have no check.
+FLOP_PER_CLOCK = {
+    (8, 0): 2048,
+    (8, 6): 1024,
+    (8, 9): 1024,
+    (9, 0): 4096,
+    (10, 0): 8192,
+    (12, 0): 1024,
+}
+
+
+class ImpossibleResultError(RuntimeError):
+    """A rate above what the device can do: the measurement is wrong, whatever the reason."""
+
+
+def matmul_launch(inputs: Inputs) -> tuple[Launch, int]:
+    """Both products of this attention as batched torch.matmul, without softmax or mask.
+
+    Returns the launch and its floating-point operations. Scores are scaled on the way out, as
+    attention does, so that the second product meets numbers of ordinary size.
+    """
+    shape = inputs.shape
+    key = inputs.key.flatten(0, 1)
+    value = inputs.value.flatten(0, 1)
+    # Query heads that share a key form one taller matrix.
+    query = inputs.query.reshape(len(key), -1, shape.headdim)
+    heads = max(1, min(len(key), SCORE_BYTES // (2 * query.shape[1] * shape.seqlen_k)))
+    scores = query.new_empty(heads, query.shape[1], shape.seqlen_k)
+    out = torch.empty_like(query)
+
+    def launch() -> None:
+        for first in range(0, len(key), heads):
+            part = slice(first, min(first + heads, len(key)))
+            held: Tensor = scores[: part.stop - part.start]
+            torch.baddbmm(
+                held,
+                query[part],
+                key[part].transpose(1, 2),
+                beta=0,
+                alpha=shape.headdim**-0.5,
+                out=held,
+            )
+            torch.bmm(held, value[part], out=out[part])
+
+    return launch, 4 * shape.scores * shape.headdim
+
+
+def dense_peak_tflops(
+    capability: tuple[int, int], sm_count: int, max_clock_mhz: float | None
+) -> float | None:
+    """SMs x FLOP per clock x highest clock; None when a factor is unknown."""
+    per_clock = FLOP_PER_CLOCK.get(capability)
+    if per_clock is None or max_clock_mhz is None:
+        return None
+    return sm_count * per_clock * max_clock_mhz * 1e6 / 1e12
+
+
+def check_possible(name: str, tflops: float, peak: float | None) -> None:
+    """Raise ImpossibleResultError for a rate above the peak."""
+    if peak is not None and tflops > peak:
+        raise ImpossibleResultError(
+            f"{name}: {tflops:.0f} TFLOP/s is above the device's dense peak of {peak:.0f}: "
+            "the launch did less work than counted, or was not waited for"
+        )

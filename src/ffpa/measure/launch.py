@@ -1,0 +1,209 @@
+"""One launch of run.py: the points that Hydra composed, run one after the other."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+import ffpa
+from ffpa.record import Row, append_rows, load_rows, remember, results_dir, results_path
+from ffpa.record.environment import Run
+from ffpa.record.provenance import git_state, tree_source_hash
+from ffpa.record.store import REPOSITORY
+from ffpa.settings import Device, Settings, SettingsError, check, chosen
+from ffpa_build.errors import BuildError
+
+from .ceiling import ImpossibleResultError
+from .cpu import MAX_SEQLEN
+from .engines import CpuEngine, Engine, GpuEngine, Planner
+from .faults import DeviceLostError, short_reason
+from .identity import Provenance, shape_of
+from .plan import Planned, forecast, is_recorded
+from .preflight import NO_DEVICE
+from .show import console, plan_table, progress_bar, results_table
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
+
+class Launch:
+    """Collects the points of a run or sweep, then measures them in one process."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._arguments = arguments
+        self._points: list[Settings] = []
+        self._failures: list[str] = []
+        self._run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        self._console = console()
+
+    def add(self, config: DictConfig) -> None:
+        """Take a composed point; one that cannot be run is a failure of its own."""
+        settings: Any = OmegaConf.to_object(config)
+        try:
+            check(settings)
+        except SettingsError as error:
+            self._failures.append(str(error))
+        else:
+            self._points.append(settings)
+
+    def finish(self) -> int:
+        """Run what was collected; returns the exit code."""
+        code = 0
+        try:
+            if self._points:
+                self._run_points()
+        except KeyboardInterrupt:
+            self._console.print("interrupted: rows so far are kept, go on with resume=true")
+            code = INTERRUPTED
+        except (ImportError, BuildError, ValueError) as error:
+            self._failures.append(str(error))
+        for failure in self._failures:
+            print(f"failed: {failure}", file=sys.stderr)
+        return code or int(bool(self._failures))
+
+    def _run_points(self) -> None:
+        first = self._points[0]
+        if first.dry_run and first.device is not Device.cpu and not torch.cuda.is_available():
+            self._console.print(plan_table([_planned(Planner(), one) for one in self._points]))
+            return
+        engine = self._engine(first.device)
+        environment = engine.environment()
+        provenance = Provenance(self._run_id, environment.env_hash, engine.source_hash)
+        root = Path(first.results_dir).resolve() if first.results_dir else results_dir()
+        folder = root / engine.slug
+        # A sweep over N collapses to one point where the engine caps N.
+        points = list({str(one): one for one in map(engine.fit, self._points)}.values())
+        plan = [_planned(engine, one, folder, provenance) for one in points]
+        if first.dry_run:
+            self._console.print(plan_table(plan))
+            return
+        todo = [point for point in plan if not point.recorded]
+        if skipped := len(plan) - len(todo):
+            self._console.print(f"{skipped} of {len(plan)} points are recorded already")
+        if todo:
+            run = {self._run_id: self._describe(engine)}
+            remember(folder, environment.model_copy(update={"runs": run}))
+            self._measure(todo, engine, provenance, folder)
+
+    def _engine(self, device: Device) -> Engine:
+        if device is not Device.cpu and torch.cuda.is_available():
+            engine = GpuEngine()
+            if engine.source_hash != tree_source_hash():
+                print(
+                    "the extension was built from other sources than those in csrc, rows will be "
+                    "stale: rebuild it with pip install -e .",
+                    file=sys.stderr,
+                )
+            return engine
+        if device is Device.cuda:
+            raise SettingsError(NO_DEVICE)
+        why = "no CUDA device" if device is Device.auto else "device=cpu"
+        self._console.print(
+            f"{why}: the CPU model of the accumulators runs at N up to {MAX_SEQLEN}; it gives "
+            "errors, no throughput"
+        )
+        return CpuEngine()
+
+    def _measure(
+        self,
+        todo: Sequence[Planned],
+        engine: Engine,
+        provenance: Provenance,
+        folder: Path,
+    ) -> None:
+        appended: dict[Path, int] = {}
+        with progress_bar(len(todo)) as bar:
+            for settings, contestants, *_ in todo:
+                shape = str(shape_of(settings))
+                bar.start(shape)
+                try:
+                    rows = engine.measure(settings, contestants, provenance, bar.step)
+                except DeviceLostError as error:
+                    self._failures.append(f"{shape}: {error}; the points after it did not run")
+                    break
+                except ImpossibleResultError as error:
+                    self._failures.append(f"{shape}: {error}")
+                    continue
+                except Exception as error:  # one point must not end the sweep
+                    traceback.print_exc()
+                    self._failures.append(f"{shape}: {short_reason(error)}")
+                    continue
+                path = _rows_path(folder, settings)
+                append_rows(path, rows)
+                appended[path] = appended.get(path, 0) + len(rows)
+                self._console.print(results_table(shape, rows))
+                self._note_wrong(settings, shape, rows)
+                bar.done()
+        for path, count in appended.items():
+            self._console.print(f"{count} rows appended to {_shown(path)}")
+
+    def _note_wrong(self, settings: Settings, shape: str, rows: Sequence[Row]) -> None:
+        """A wrong result of ours fails the run; a baseline's is its own affair."""
+        if not settings.measure.tolerate_wrong:
+            self._failures += [
+                f"{shape} {row.kernel} acc={row.acc}: {row.reason}"
+                for row in rows
+                if row.status == "wrong_result" and row.acc is not None
+            ]
+
+    def _describe(self, engine: Engine) -> Run:
+        git = git_state()
+        first = self._points[0]
+        missing = {"git_commit": git.reason} if git.reason else {}
+        if engine.other_processes is None:
+            missing["other_gpu_processes"] = "no CUDA device, or NVML does not tell"
+        return Run(
+            started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            version=ffpa.__version__,
+            git_commit=git.commit,
+            git_dirty=git.dirty,
+            diff_hash=git.diff_hash,
+            command=" ".join(["experiments/run.py", *map(without_path, self._arguments)]),
+            config={
+                "measure": asdict(first.measure),
+                "acc": chosen(first.acc),
+                "kernels": chosen(first.kernels),
+                "baselines": chosen(first.baselines),
+                "seed": first.seed,
+            },
+            other_gpu_processes=engine.other_processes,
+            missing=missing,
+        )
+
+
+def _rows_path(folder: Path, settings: Settings) -> Path:
+    return results_path(folder.parent, folder.name, settings.results_name)
+
+
+def _planned(
+    engine: Planner | Engine,
+    settings: Settings,
+    folder: Path | None = None,
+    provenance: Provenance | None = None,
+) -> Planned:
+    """A point with its forecast; with a results folder, also whether it is recorded there."""
+    contestants = engine.contestants(settings)
+    known: list[Row] = []
+    done = False
+    if folder and provenance and (path := _rows_path(folder, settings)).exists():
+        known = load_rows(path)
+        done = settings.resume and is_recorded(settings, contestants, known, provenance)
+    return Planned(settings, contestants, forecast(settings, contestants, known), done)
+
+
+def without_path(argument: str) -> str:
+    """A command-line argument as it may be published: folders of this machine left out."""
+    key, equals, value = argument.partition("=")
+    return f"{key}=..." if equals and ("/" in value or "~" in value) else argument
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)

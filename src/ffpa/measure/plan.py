@@ -1,0 +1,96 @@
+"""What a sweep will do, before it does it: points, contestants, minutes, memory; what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
+
+from ffpa.record import Row
+from ffpa.settings import MeasureSettings, Settings
+
+from .ceiling import CEILING, SCORE_BYTES
+from .contestants import Contestant
+from .identity import Provenance, shape_of
+from .shape import Shape
+
+# TFLOP/s to plan with where nothing is recorded yet, about what an H200 does; never reported.
+ASSUMED_RATE = {"naive": 4.0, "sdpa-math": 40.0, "sdpa-efficient": 130.0, CEILING: 500.0}
+OTHER_RATE = 150.0
+POINT_OVERHEAD_S = 2.0  # inputs, reference, first launches
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a point is expected to take."""
+
+    seconds: float
+    gpu_bytes: int
+
+
+class Planned(NamedTuple):
+    """A point of a sweep before it runs."""
+
+    settings: Settings
+    contestants: list[Contestant]
+    forecast: Forecast
+    recorded: bool  # resume=true skips it
+
+
+def forecast(
+    settings: Settings, contestants: Iterable[Contestant], recorded: Iterable[Row]
+) -> Forecast:
+    """Time from recorded medians of the same shape where there are any, else from assumed rates."""
+    shape = shape_of(settings)
+    known = {
+        (row.kernel, row.acc, row.variant): row.median_ms / 1000
+        for row in recorded
+        if row.median_ms is not None and row.shape == _row_shape(settings)
+    }
+    rules = settings.measure
+    seconds = POINT_OVERHEAD_S + rules.warmup_s
+    for one in contestants:
+        rate = ASSUMED_RATE.get(one.kernel, OTHER_RATE)
+        launch = known.get((one.kernel, one.acc, one.variant), shape.flops / rate / 1e12)
+        seconds += _contestant_seconds(launch, rules)
+    return Forecast(seconds, _gpu_bytes(shape, contestants))
+
+
+def _contestant_seconds(launch: float, rules: MeasureSettings) -> float:
+    least = min(rules.min_samples, rules.max_rounds) * launch
+    most = rules.max_rounds * launch
+    return 2 * launch + max(least, min(rules.budget_s, most))
+
+
+def _gpu_bytes(shape: Shape, contestants: Iterable[Contestant]) -> int:
+    names = {one.kernel for one in contestants}
+    extra = 0
+    if CEILING in names:
+        extra = min(SCORE_BYTES, 2 * shape.scores)
+    if "sdpa-math" in names:
+        extra = max(extra, 12 * shape.scores)
+    return shape.input_bytes + extra
+
+
+def _row_shape(settings: Settings) -> tuple[object, ...]:
+    """What Row.shape will be for a point."""
+    return (*astuple(shape_of(settings)), settings.measure.input_scale)
+
+
+def is_recorded(
+    settings: Settings,
+    contestants: Iterable[Contestant],
+    rows: Iterable[Row],
+    provenance: Provenance,
+) -> bool:
+    """Whether every contestant has a row of this shape, seed, environment and source."""
+    done = {
+        (row.kernel, row.acc, row.variant)
+        for row in rows
+        if row.shape == _row_shape(settings)
+        and row.seed == settings.seed
+        and row.env_hash == provenance.env_hash
+        and row.source_hash == provenance.source_hash
+        and row.status not in ("throttled", "timeout")  # another try may do better
+    }
+    return all((one.kernel, one.acc, one.variant) in done for one in contestants)

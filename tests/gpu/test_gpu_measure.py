@@ -1,0 +1,99 @@
+"""The timer against another harness, and run.py from start to rows."""
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ffpa.measure.device import CudaDevice
+from ffpa.measure.telemetry import Telemetry
+from ffpa.measure.timer import CudaTimer
+from ffpa.record import load_environments, load_rows
+from ffpa.record.nvml import Nvml
+
+pytestmark = pytest.mark.gpu
+
+SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "run.py"
+
+
+def median_ms(launch, *, cold, samples=30):
+    timer = CudaTimer(torch.device("cuda", 0), Telemetry(None), cold=cold)
+    for _ in range(5):
+        timer.sample(launch)
+    return statistics.median(timer.sample(launch).ms for _ in range(samples))
+
+
+def test_the_timer_agrees_with_triton():
+    testing = pytest.importorskip("triton.testing")
+    matrix = torch.randn(4096, 4096, dtype=torch.float16, device="cuda")
+
+    def launch():
+        return matrix @ matrix
+
+    theirs = testing.do_bench(launch, return_mode="median")
+    assert median_ms(launch, cold=True) == pytest.approx(theirs, rel=0.15)
+
+
+def test_a_cold_sample_reads_from_memory():
+    # Case M03: half of the cache, which a warm repeat finds there.
+    size = torch.cuda.get_device_properties(0).L2_cache_size // 4
+    source = torch.ones(size, dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+    warm, cold = (median_ms(lambda: target.copy_(source), cold=flag) for flag in (False, True))
+    assert cold > 1.1 * warm
+
+
+def test_a_short_launch_is_timed_without_the_host():
+    # An empty-handed launch takes microseconds; the host needs tens to queue it.
+    one = torch.zeros(1, device="cuda")
+    assert median_ms(one.zero_, cold=False) < 0.02
+
+
+def test_a_busy_chip_tells_its_clock():
+    nvml, reason = Nvml.open(0)
+    if nvml is None:
+        pytest.skip(reason)
+    telemetry = Telemetry(nvml)
+    matrix = torch.randn(8192, 8192, dtype=torch.float16, device="cuda")
+    for _ in range(20):
+        matrix @ matrix
+    state = telemetry.read()
+    torch.cuda.synchronize()
+    assert 0 < state.sm_clock_mhz <= telemetry.max_sm_clock_mhz()
+    assert CudaDevice(0, telemetry).peak_tflops is None or state.reasons is not None
+
+
+def test_run_measures_two_points(tmp_path):
+    environment = {**os.environ, "FFPA_RESULTS": str(tmp_path), "FFPA_OUTPUTS": str(tmp_path / "o")}
+    arguments = ["-m", "d=64,320", "h=8", "n=2048", "acc=both", "kernels=split_d-sm80"]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments, "baselines=sdpa", "measure=smoke", "device=cuda"],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.glob("*/adhoc-smoke.jsonl")
+    rows = {(row.headdim, row.kernel, row.acc): row for row in load_rows(path)}
+    assert len(rows) == 2 * 7
+    for headdim in (64, 320):
+        for name, acc in (
+            ("split_d-sm80", "f16"),
+            ("split_d-sm80", "f32"),
+            ("sdpa-efficient", None),
+            ("sdpa-math", None),
+            ("ceiling-matmul", None),
+        ):
+            row = rows[headdim, name, acc]
+            assert (row.status, row.rounds) == ("ok", 10), row
+    refused = rows[320, "sdpa-flash", None]
+    assert refused.status == "unsupported"
+    assert refused.reason
+    (environment_hash,) = load_environments(path.parent)
+    assert {row.env_hash for row in rows.values()} == {environment_hash}
