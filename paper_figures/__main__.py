@@ -1,0 +1,54 @@
+"""Rebuild every figure and table: `python -m paper_figures`; see --help."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ffpa.record.store import REPOSITORY
+from ffpa.report.results import PAPER_FOLDER, Results, recorded_folders
+
+from .build import OUT, build_all
+
+SITE = REPOSITORY / "site"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paper_figures", description=__doc__)
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="one folder of recorded rows; otherwise all: the paper's into paper_figures/out, "
+        "those of other devices into site/figures/NAME",
+    )
+    parser.add_argument("--out", type=Path, help="where the files go; needs --results")
+    options = parser.parse_args(arguments)
+    if options.out and not options.results:
+        parser.error("--out needs --results: say whose rows go there")
+    if options.results:
+        out = options.out or SITE / "figures" / options.results.name
+        return _build(options.results, out, complete=True)
+    # Other devices get what their rows allow; the paper's own set has to be whole.
+    status = _build(PAPER_FOLDER, OUT, complete=True)
+    for folder in recorded_folders():
+        if folder != PAPER_FOLDER:
+            status |= _build(folder, SITE / "figures" / folder.name, complete=False)
+    return status
+
+
+def _build(folder: Path, out: Path, *, complete: bool) -> int:
+    try:
+        built, missing = build_all(Results.load(folder), out)
+    except ValueError as error:  # a damaged results file
+        print(error, file=sys.stderr)
+        return 1
+    if built:
+        print(f"{out}: {', '.join(built)}")
+    if complete:
+        print("\n".join(missing), file=sys.stderr)
+    return int(complete and bool(missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The blocks of README.md that are made from data, between <!-- ffpa:NAME --> markers."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from ffpa.record.store import REPOSITORY
+from ffpa_build import manifest
+
+from .claims import load_claims
+from .results import PAPER_FOLDER, NoRowsError, Results
+from .tables import headdim_caption, headdim_table, to_markdown
+from .verdicts import judge_all, summary
+
+README = REPOSITORY / "README.md"
+_BLOCK = re.compile(r"(<!-- ffpa:(?P<name>\w+) -->\n).*?(<!-- /ffpa:(?P=name) -->)", re.DOTALL)
+
+
+def rewrite(text: str) -> str:
+    """The README with every marked block made anew.
+
+    Raises:
+        ValueError: a block has a name that nothing makes, or no end; or there is none at all.
+    """
+    opened = re.findall(r"<!-- ffpa:(\w+) -->", text)
+    if unknown := sorted(set(opened) - set(BLOCKS)):
+        raise ValueError(f"README block {unknown[0]} is unknown: there are {', '.join(BLOCKS)}")
+    if len(opened) != len(_BLOCK.findall(text)) or not opened:
+        raise ValueError("a README block needs <!-- ffpa:NAME --> and, later, <!-- /ffpa:NAME -->")
+    return _BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match['name']]()}{match[3]}", text)
+
+
+def update(path: Path = README) -> bool:
+    """Rewrite the file where its blocks are out of date; returns whether it changed."""
+    text = path.read_text()
+    fresh = rewrite(text)
+    if fresh != text:
+        path.write_text(fresh)
+    return fresh != text
+
+
+def results_block() -> str:
+    """The table over D of the paper's device, and the verdicts counted."""
+    results = Results.load(PAPER_FOLDER)
+    try:
+        frame = results.frame("headdim")
+        table = to_markdown(headdim_table(frame))
+        caption = headdim_caption(results, frame)
+    except NoRowsError as error:
+        return f"Not recorded yet: {error}.\n"
+    verdicts = summary(judge_all(load_claims(), results))
+    return f"{table}\n{caption}. In brackets: speed-up over SDPA EA. Claims: {verdicts}.\n"
+
+
+def support_block() -> str:
+    """What is compiled, by kernel: architectures, head dimensions, types and accumulators."""
+    lines = [
+        "| kernel | compiled for | D | accumulators | |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    instances = manifest.load(REPOSITORY)
+    for name in dict.fromkeys(instance.id for instance in instances):
+        own = [instance for instance in instances if instance.id == name]
+        archs = ", ".join(f"sm_{arch}" for arch in own[0].archs)
+        dims = _ranges(sorted({instance.headdim for instance in own}))
+        modes = ", ".join(
+            f"{dtype}: {'/'.join(accs)}"
+            for dtype in manifest.DTYPES
+            if (accs := [acc for acc in manifest.ACCS if _offers(own, dtype, acc)])
+        )
+        lines.append(f"| `{name}` | {archs} | {dims} | {modes} | {own[0].lesson} |")
+    return "\n".join(lines) + "\n"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"results": results_block, "support": support_block}
+
+
+def _offers(instances: list[manifest.Instance], dtype: str, acc: str) -> bool:
+    return any((instance.dtype, instance.acc) == (dtype, acc) for instance in instances)
+
+
+def _ranges(dims: list[int]) -> str:
+    """The head dimensions in short: "up to 1024", or "64 to 1024 in steps of 64"."""
+    if len(dims) == 1:
+        return f"up to {dims[0]}"
+    steps = {after - before for before, after in itertools.pairwise(dims)}
+    if len(dims) > 2 and len(steps) == 1:
+        return f"{dims[0]} to {dims[-1]} in steps of {steps.pop()}"
+    return ", ".join(map(str, dims))

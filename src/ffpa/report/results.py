@@ -1,0 +1,212 @@
+"""The recorded rows of one device folder, pooled into points that tables and figures show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
+from ffpa.record.environment import Build
+from ffpa.record.provenance import tree_source_hash
+from ffpa.record.store import REPOSITORY
+
+from . import statistics
+from .names import EFFICIENT, Contestant, compiled_for
+from .points import Point, Shape
+from .statistics import Estimate
+
+PAPER_FOLDER = REPOSITORY / "experiments" / "results" / "h200"
+
+
+class NoRowsError(Exception):
+    """Nothing recorded to show; the message says which command records it."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything recorded in one folder such as experiments/results/h200; newest rows last."""
+
+    folder: Path
+    rows: tuple[Row, ...]
+    environments: dict[str, Environment]
+    source_hash: str  # of the work tree: what rows have to match
+    _by_run: dict[tuple[object, ...], Row] = field(default_factory=dict, repr=False)
+    _frames: dict[tuple[str, Contestant], pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            self._by_run[(*_run(row), row.kernel, row.acc, row.variant)] = row
+
+    @classmethod
+    def load(cls, folder: Path, source_hash: str | None = None) -> Results:
+        """Read all experiments of a folder. Raises ValueError naming a bad file and line."""
+        environments = load_environments(folder)
+        started = {
+            name: run.started
+            for environment in environments.values()
+            for name, run in environment.runs.items()
+        }
+        rows = [row for file in sorted(folder.glob("*.jsonl")) for row in load_rows(file)]
+        rows.sort(key=lambda row: started.get(row.run_id, ""))
+        return cls(folder, tuple(rows), environments, source_hash or tree_source_hash())
+
+    @property
+    def name(self) -> str:
+        """The folder's name; with its parent's when it lies outside the project."""
+        if self.folder.is_relative_to(REPOSITORY):
+            return self.folder.name
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def environment(self) -> Environment | None:
+        """The environment of the newest row."""
+        return self.environments.get(self.rows[-1].env_hash) if self.rows else None
+
+    @property
+    def capability(self) -> str | None:
+        """Compute capability of the device, as "9.0"; None for the CPU model."""
+        gpu = self.environment.gpu if self.environment else None
+        return gpu.capability if gpu else None
+
+    @property
+    def device(self) -> str:
+        """The GPU's name; the folder's when nothing tells."""
+        if self.environment is None:
+            return self.name
+        return self.environment.gpu.name if self.environment.gpu else "CPU model"
+
+    @property
+    def experiments(self) -> list[str]:
+        return sorted({row.experiment for row in self.rows})
+
+    def build_of(self, contestant: Contestant) -> Build | None:
+        """How the extension that the newest rows of a kernel came from was compiled."""
+        rows = [row for row in self.rows if _contestant(row) == contestant]
+        environment = self.environments.get(rows[-1].env_hash) if rows else None
+        return environment.builds.get(rows[-1].source_hash) if environment else None
+
+    def note(self, contestant: Contestant) -> str | None:
+        """Whether the kernel was measured on another architecture than the one it is for."""
+        return compiled_for(contestant.kernel, self.capability) if contestant.is_ours else None
+
+    def points(self, experiment: str) -> list[Point]:
+        """Points of an experiment, ordered by contestant, then shape.
+
+        Raises:
+            NoRowsError: the experiment was not recorded here.
+        """
+        rows = [row for row in self.rows if row.experiment == experiment]
+        if not rows:
+            raise NoRowsError(
+                f"no rows of experiment {experiment} in {shown(self.folder)}: "
+                f"`nox -s bench -- experiment={experiment}` on a machine with a GPU records them"
+            )
+        groups: dict[tuple[Contestant, Shape], list[Row]] = {}
+        for row in rows:
+            groups.setdefault((_contestant(row), row.shape), []).append(row)
+        points = [self._point(*key, group) for key, group in groups.items()]
+        return sorted(points, key=lambda point: (point.contestant.rank, point.shape))
+
+    def speedup(self, point: Point, over: Contestant) -> Estimate | None:
+        """Per-round time of `over` divided by that of the point, in the same processes.
+
+        None when the two never ran, rightly, in one process.
+        """
+        pairs = []
+        for row in point.rows:
+            other = self._by_run.get((*_run(row), *over))
+            if point.counts and row.samples_ms and other and other.status in ("ok", "throttled"):
+                pairs.append((other.samples_ms, row.samples_ms))
+        return statistics.paired_ratio(pairs) if pairs else None
+
+    def frame(self, experiment: str, over: Contestant = EFFICIENT) -> pd.DataFrame:
+        """One line per point: identity, status, medians, rate, speed-up, errors, staleness."""
+        key = (experiment, over)
+        if key not in self._frames:  # bootstrapping takes seconds
+            records = [self._record(point, over) for point in self.points(experiment)]
+            self._frames[key] = pd.DataFrame(records)
+        return self._frames[key]
+
+    def _point(self, contestant: Contestant, shape: Shape, rows: Sequence[Row]) -> Point:
+        newest = rows[-1]
+        pooled = tuple(
+            row
+            for row in rows
+            if (row.env_hash, row.source_hash) == (newest.env_hash, newest.source_hash)
+        )
+        # Baselines and ceilings do not depend on our sources, so they do not go stale with them.
+        stale = contestant.is_ours and newest.source_hash != self.source_hash
+        return Point(contestant, shape, pooled, stale)
+
+    def _record(self, point: Point, over: Contestant) -> dict[str, object]:
+        row = point.deciding
+        alone = point.contestant.is_ceiling or point.contestant == over
+        speedup = None if alone else self.speedup(point, over)
+        return {
+            "contestant": point.contestant,
+            "experiment": row.experiment,
+            "size": point.size,
+            "kernel": row.kernel,
+            "acc": row.acc or "",
+            "variant": row.variant,
+            "dtype": row.dtype,
+            "batch": row.batch,
+            "nheads_q": row.nheads_q,
+            "nheads_kv": row.nheads_kv,
+            "seqlen_q": row.seqlen_q,
+            "seqlen_k": row.seqlen_k,
+            "headdim": row.headdim,
+            "causal": row.causal,
+            "status": row.status,
+            "reason": row.reason or "",
+            "backend": row.backend,
+            "counts": point.counts,
+            "median_ms": point.time.value if point.time else None,
+            "iqr_ms": row.iqr_ms,
+            **_columns("tflops", point.rate),
+            **_columns("speedup", speedup),
+            "err_rel": row.err_rel,
+            "err_max": row.err_max,
+            "samples": sum(len(row.samples_ms) for row in point.rows),
+            "processes": len({_run(row)[:2] for row in point.rows}),
+            "discarded": sum(row.discarded for row in point.rows),
+            "stale": point.stale,
+        }
+
+
+def recorded_folders() -> list[Path]:
+    """Device folders that hold rows: the paper's first, then by name."""
+    roots = dict.fromkeys([PAPER_FOLDER.parent, results_dir()])
+    found = {file.parent for root in roots for file in root.glob("*/*.jsonl")}
+    return sorted(found, key=lambda folder: (folder != PAPER_FOLDER, folder))
+
+
+def contestants_in(frame: pd.DataFrame) -> list[Contestant]:
+    """Contestants of a frame, each once, in its order."""
+    return list(dict.fromkeys(frame["contestant"]))
+
+
+def only(frame: pd.DataFrame, contestant: Contestant) -> pd.DataFrame:
+    """The points of one contestant. (pandas would compare a tuple element by element.)"""
+    return frame[[entry == contestant for entry in frame["contestant"]]]
+
+
+def _contestant(row: Row) -> Contestant:
+    return Contestant(row.kernel, row.acc, row.variant)
+
+
+def _run(row: Row) -> tuple[object, ...]:
+    return (row.run_id, row.process, row.experiment, row.shape)
+
+
+def _columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    value, low, high = estimate[:3] if estimate else (None, None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def shown(path: Path) -> str:
+    """A path as a reader of the project types it."""
+    return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)

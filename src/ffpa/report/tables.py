@@ -1,0 +1,165 @@
+"""Tables over the head dimension and of what each kernel costs, as frames, Markdown and TeX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import pandas as pd
+
+from .names import Contestant
+from .results import NoRowsError, Results, contestants_in, only
+
+GAP = "–"
+HEADDIMS = range(320, 1025, 64)
+SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k"]
+
+
+def headdim_panel(
+    frame: pd.DataFrame, contestants: Callable[[Contestant], bool] = lambda contestant: True
+) -> pd.DataFrame:
+    """The points of the headline figures: fp16, not causal, D = 320..1024, one problem size.
+
+    Raises:
+        NoRowsError: nothing of that kind was recorded.
+    """
+    panel = frame[
+        (frame["dtype"] == "fp16")
+        & ~frame["causal"].astype(bool)
+        & (frame["variant"] == "")
+        & frame["headdim"].isin(HEADDIMS)
+        & frame["contestant"].map(contestants)
+    ]
+    if panel.empty:
+        raise NoRowsError(
+            f"experiment {'/'.join(sorted(set(frame['experiment'])))} has no fp16 rows, not "
+            f"causal, of such contestants with D = {HEADDIMS[0]}..{HEADDIMS[-1]}: "
+            "`nox -s bench -- experiment=headdim` on a machine with a GPU records them"
+        )
+    return one_setting(panel)
+
+
+def one_setting(frame: pd.DataFrame) -> pd.DataFrame:
+    """The points of the problem size that has the most of them (the longer at a tie)."""
+    sizes = frame.groupby(SETTING).size().reset_index(name="points")
+    chosen = sizes.sort_values(["points", "seqlen_k"]).iloc[-1]
+    return frame[(frame[SETTING] == chosen[SETTING]).all(axis="columns")]
+
+
+def stale_labels(frame: pd.DataFrame) -> list[str]:
+    """Labels of the contestants whose rows were recorded with other kernel sources."""
+    return [contestant.label for contestant in contestants_in(frame[frame["stale"]])]
+
+
+def headdim_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """TFLOP/s by D and contestant; our kernels with their speed-up over EA in brackets.
+
+    Contestants that ran nowhere have no column: the caption names them.
+    """
+    panel = headdim_panel(frame)
+    table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
+    for contestant in contestants_in(panel):
+        points = only(panel, contestant).set_index("headdim")
+        if points["counts"].any():
+            cells = [_cell(points, dim) for dim in table["D"]]
+            table[contestant.label] = cells
+    return table
+
+
+def headdim_caption(results: Results, frame: pd.DataFrame) -> str:
+    """What the table over D rests on: device, size, notes, and who could not run."""
+    panel = headdim_panel(frame)
+    sentences = [f"{results.device}; {panel.iloc[0]['size']}; medians in TFLOP/s"]
+    sentences += sorted({f"{label}: {note}" for label, note in _notes(results, panel)})
+    absent = [
+        contestant.label
+        for contestant in contestants_in(panel)
+        if not only(panel, contestant)["counts"].any()
+    ]
+    if absent:
+        sentences.append(f"could run at no D: {', '.join(absent)}")
+    if stale := stale_labels(panel):
+        sentences.append(f"STALE, recorded with other kernel sources: {', '.join(stale)}")
+    return "; ".join(sentences)
+
+
+def resource_table(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
+    """Registers per thread, and bytes spilled if any, of our kernels by D.
+
+    As the compiler reported them for the device's architecture.
+
+    Raises:
+        NoRowsError: no build of these kernels was recorded.
+    """
+    panel = headdim_panel(frame)
+    table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
+    for contestant in contestants_in(panel):
+        if contestant.is_ours:
+            cells = [_resources(results, contestant, dim) for dim in table["D"]]
+            if any(cell != GAP for cell in cells):
+                table[contestant.label] = cells
+    if len(table.columns) == 1:
+        raise NoRowsError(
+            f"{results.name}/environment.json has no build of the measured kernels: "
+            "`nox -s bench -- experiment=headdim` on a machine with a GPU records one"
+        )
+    return table
+
+
+def resource_caption(results: Results) -> str:
+    """What the table of resources shows."""
+    arch = (results.capability or "").replace(".", "")
+    return f"per thread, fp16, compiled for sm_{arch}; + bytes spilled to local memory, if any"
+
+
+def to_markdown(table: pd.DataFrame, align: Literal["left", "right"] = "right") -> str:
+    """Pipe table."""
+    escaped = table.map(lambda cell: str(cell).replace("|", "\\|"))
+    aligned = [align] * len(table.columns)
+    return escaped.to_markdown(index=False, colalign=aligned, disable_numparse=True) + "\n"
+
+
+def to_tex(table: pd.DataFrame) -> str:
+    """booktabs tabular."""
+    styler = table.style.hide(axis="index").format(escape="latex")
+    styler = styler.format_index(escape="latex", axis="columns")
+    text = str(styler.to_latex(hrules=True, column_format="r" * len(table.columns)))
+    return text.replace(GAP, "--")
+
+
+def _notes(results: Results, panel: pd.DataFrame) -> list[tuple[str, str]]:
+    found = [(contestant.label, results.note(contestant)) for contestant in contestants_in(panel)]
+    return [(label, note) for label, note in found if note]
+
+
+def _cell(points: pd.DataFrame, dim: int) -> str:
+    if dim not in points.index or not points.loc[dim, "counts"]:
+        return GAP
+    point = points.loc[dim]
+    text = f"{point['tflops']:.0f}" if point["tflops"] >= 10 else f"{point['tflops']:.1f}"
+    if point["acc"] and pd.notna(point["speedup"]):
+        text += f" ({point['speedup']:.2f})"
+    return text
+
+
+def _resources(results: Results, contestant: Contestant, dim: int) -> str:
+    build = results.build_of(contestant)
+    device = (results.capability or "").replace(".", "")
+    # A kernel runs any head dimension up to the one it was compiled for, on the nearest above.
+    compiled = {
+        int(name.split("/")[1].removeprefix("d")): architectures
+        for name, architectures in (build.kernels if build else {}).items()
+        if _instance_of(name, contestant)
+    }
+    nearest = min((headdim for headdim in compiled if headdim >= dim), default=None)
+    for arch, costs in sorted(compiled.get(nearest, {}).items()) if nearest else ():
+        if arch.rstrip("a") == device:
+            spills = costs["spill_bytes"]
+            return f"{costs['registers']}" + (f" + {spills} B" if spills else "")
+    return GAP
+
+
+def _instance_of(name: str, contestant: Contestant) -> bool:
+    kernel, _, dtype, acc, *variant = name.split("/")
+    known = (kernel, dtype, acc, "/".join(variant))
+    return known == (contestant.kernel, "fp16", contestant.acc, contestant.variant)

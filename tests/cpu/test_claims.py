@@ -1,0 +1,194 @@
+"""Claims: the file itself, every kind of metric, every verdict, the exit code."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+import yaml
+from synthetic import ENV_HASH, OTHER_SOURCES, SOURCES, row
+
+from ffpa.record import Row
+from ffpa.record.store import REPOSITORY
+from ffpa.report.__main__ import main
+from ffpa.report.claims import Claim, load_claims
+from ffpa.report.results import Results
+from ffpa.report.verdicts import Verdict, judge
+from paper_figures.build import SHEETS
+
+DIMS = [320, 512, 576, 1024]
+RATES = {320: 150.0, 512: 180.0, 576: 220.0, 1024: 140.0}
+
+
+def claim(metric: dict[str, Any], expect: dict[str, float], **fields: Any) -> Claim:
+    select = {"kernel": "split_d-sm80", "acc": "f32", "headdim": DIMS} | fields.pop("select", {})
+    entry: dict[str, Any] = {
+        "id": "test", "statement": "A sentence.", "source": "ours", "where": "headdim_tflops",
+        "experiment": "headdim", "select": select, "metric": metric, "expect": expect,
+        "gate": True, "minutes": 1, "command": "nox -s bench -- experiment=headdim",
+    }  # fmt: skip
+    return Claim.model_validate(entry | fields)
+
+
+def rows(**fields: Any) -> list[Row]:
+    ours = [row("split_d-sm80", "f32", dim, rate, **fields) for dim, rate in RATES.items()]
+    return [*ours, *(row("sdpa-efficient", None, dim, 100.0, **fields) for dim in DIMS)]
+
+
+def judged(entry: Claim, recorded: list[Row], capability: str | None = "9.0") -> Verdict:
+    environments = {ENV_HASH: synthetic.environment(capability)}
+    return judge(entry, Results(Path("gpu"), tuple(recorded), environments, SOURCES))
+
+
+TFLOPS = {"of": "tflops"}
+SPEEDUP = {"of": "speedup"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "holds", "fails"),
+    [
+        ({"kind": "every", **TFLOPS}, {"low": 130, "high": 230}, {"low": 145}),
+        ({"kind": "every", **SPEEDUP}, {"low": 1.3}, {"high": 2.0}),
+        ({"kind": "every", "of": "err_rel"}, {"high": 4e-4}, {"high": 2e-4}),
+        (
+            {"kind": "every", "of": "err_rel", "over": {"kernel": "sdpa-efficient"}},
+            {"low": 1, "high": 1},
+            {"high": 0.9},
+        ),
+        ({"kind": "peak", **SPEEDUP}, {"low": 2.1, "high": 2.3}, {"low": 2.4}),
+        ({"kind": "peak_at", **TFLOPS}, {"low": 576, "high": 576}, {"high": 512}),
+        ({"kind": "trend", **TFLOPS}, {"low": -0.1, "high": 0.1}, {"low": 0.5}),
+        ({"kind": "step", "at": 576, **TFLOPS}, {"low": 1.15, "high": 1.3}, {"low": 1.4}),
+        ({"kind": "share_of_peak", "at": 1024, **TFLOPS}, {"high": 0.7}, {"high": 0.5}),
+        ({"kind": "failures"}, {"high": 0}, {"low": 1}),
+    ],
+)
+def test_every_metric_can_hold_and_can_fail(
+    metric: dict[str, Any], holds: dict[str, float], fails: dict[str, float]
+) -> None:
+    assert judged(claim(metric, holds), rows()).name == "holds"
+    assert judged(claim(metric, fails), rows()).name == "does not hold"
+
+
+@pytest.mark.parametrize("expect", [{"low": 230.0}, {"high": 210.0}])
+def test_tolerance_widens_both_bounds(expect: dict[str, float]) -> None:
+    metric = {"kind": "peak", **TFLOPS}
+    assert judged(claim(metric, expect), rows()).name == "does not hold"
+    assert judged(claim(metric, expect, tolerance=0.1), rows()).name == "holds"
+
+
+def test_the_interval_is_stricter_than_the_value() -> None:
+    metric = {"kind": "every", **SPEEDUP}
+    values = judged(claim(metric, {"low": 0.0}), rows()).measured
+    lowest = float(values.split(" to ")[0])
+    bound = {"low": lowest * 0.9999}
+    assert judged(claim(metric, bound), rows()).name == "holds"
+    verdict = judged(claim(metric, bound, judge="interval"), rows())
+    assert verdict.name == "does not hold"
+    assert "intervals" in verdict.measured and "1024" in verdict.why
+
+
+def test_rows_of_other_sources_are_stale_and_still_shown() -> None:
+    verdict = judged(claim({"kind": "peak", **TFLOPS}, {"low": 0}), rows(source_hash=OTHER_SOURCES))
+    assert verdict.name == "stale" and verdict.measured
+    assert not verdict.fails
+
+
+def test_a_claim_on_a_baseline_does_not_go_stale() -> None:
+    entry = claim(
+        {"kind": "every", **TFLOPS}, {"low": 90}, select={"kernel": "sdpa-efficient", "acc": None}
+    )
+    assert judged(entry, rows(source_hash=OTHER_SOURCES)).name == "holds"
+
+
+@pytest.mark.parametrize("status", ["wrong_result", "compile_error", "timeout"])
+def test_a_failed_point_refutes_the_claim(status: str) -> None:
+    bad = row("split_d-sm80", "f32", 512, status=status, reason="broken")
+    verdict = judged(
+        claim({"kind": "every", **TFLOPS}, {"low": 0}), [*rows()[:1], bad, *rows()[2:]]
+    )
+    assert verdict.name == "does not hold"
+    assert f"512: {status}, broken" in verdict.why
+
+
+def test_a_point_that_this_machine_cannot_run_is_not_tested() -> None:
+    oom = row("split_d-sm80", "f32", 512, status="oom", reason="needs 64 GiB")
+    recorded = [*rows()[:1], oom, *rows()[2:]]
+    verdict = judged(claim({"kind": "every", **TFLOPS}, {"low": 0}), recorded)
+    assert verdict.name == "not tested here" and "needs 64 GiB" in verdict.why
+    counted = judged(claim({"kind": "failures"}, {"high": 0}), recorded)
+    assert counted.name == "does not hold" and counted.measured == "1"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "capability", "why"),
+    [
+        ([], "9.0", "nothing recorded"),
+        (rows(), None, "no GPU"),
+        (rows(), "8.9", "about sm_90, and this is sm_89"),
+        (rows()[1:], "9.0", "no rows for D = 320"),
+        (rows()[:4], "9.0", "no SDPA EA in the same runs"),
+        ([entry.model_copy(update={"experiment": "seqlen"}) for entry in rows()], "9.0", "headdim"),
+    ],
+)
+def test_why_a_claim_was_not_tested(recorded: list[Row], capability: str | None, why: str) -> None:
+    entry = claim({"kind": "every", **SPEEDUP}, {"low": 0}, hardware=["sm_90"])
+    verdict = judged(entry, recorded, capability)
+    assert verdict.name == "not tested here"
+    assert why in verdict.why
+
+
+def write_claims(path: Path, *entries: Claim) -> Path:
+    path.write_text(yaml.safe_dump([entry.model_dump(mode="json") for entry in entries]))
+    return path
+
+
+@pytest.mark.parametrize(("gate", "code"), [(True, 1), (False, 0)])
+def test_only_gated_claims_fail_the_command(
+    gate: bool, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    baseline = {"kernel": "sdpa-efficient", "acc": None}
+    entry = claim({"kind": "peak", **TFLOPS}, {"low": 999}, gate=gate, select=baseline)
+    path = write_claims(tmp_path / "claims.yaml", entry)
+    folder = synthetic.write(tmp_path / "gpu", rows())
+    assert main(["claims", "--claims", str(path), "--results", str(folder)]) == code
+    assert "does not hold" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metrik": {}}, "metrik"),
+        ({"metric": {"kind": "peak"}}, "`of` is needed"),
+        ({"metric": {"kind": "step", "of": "tflops"}}, "`at` belongs"),
+        ({"metric": {"kind": "step", "of": "tflops", "at": 320}}, "320 is none of 512, 576, 1024"),
+        ({"expect": {}}, "low or high"),
+        ({"source": "hearsay"}, "source"),
+    ],
+)
+def test_a_bad_claim_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    entry = claim({"kind": "peak", **TFLOPS}, {"low": 1}).model_dump(mode="json") | change
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump([entry]))
+    with pytest.raises(ValueError, match=r"claims.yaml, claim test") as caught:
+        load_claims(path)
+    assert message in str(caught.value)
+
+
+def test_ids_are_unique(tmp_path: Path) -> None:
+    entry = claim({"kind": "failures"}, {"high": 0})
+    with pytest.raises(ValueError, match="test is there twice"):
+        load_claims(write_claims(tmp_path / "claims.yaml", entry, entry))
+
+
+@pytest.mark.parametrize("entry", load_claims(), ids=lambda entry: entry.id)
+def test_project_claims_point_at_things_that_exist(entry: Claim) -> None:
+    assert entry.where in {sheet.name for sheet in SHEETS}
+    assert shlex.split(entry.command)[:3] == ["nox", "-s", "bench"]
+    assert f"experiment={entry.experiment}" in entry.command
+    experiment = REPOSITORY / "conf" / "experiment" / f"{entry.experiment}.yaml"
+    swept = yaml.safe_load(experiment.read_text())["hydra"]["sweeper"]["params"]["d"]
+    assert set(entry.select.headdim) <= {int(dim) for dim in swept.split(",")}
+    assert not (entry.source == "paper" and entry.gate)
+    assert (entry.source == "ours") or entry.authors

@@ -1,0 +1,206 @@
+"""The report page, its Markdown twin, and the README's generated blocks."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from ffpa.report import page, readme
+from ffpa.report.__main__ import main
+from ffpa.report.claims import load_claims
+from ffpa.report.results import Results
+from ffpa_build import manifest
+from paper_figures.build import build_all
+
+VOID = {"meta", "br", "path", "use", "rect", "stop"}
+
+
+class Page(HTMLParser):
+    """Collects ids, references and text, and checks that tags are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        if "id" in values:
+            self.ids.append(values["id"])
+        if tag == "a":
+            self.links.append(values["href"])
+        self.loaded += [values[name] for name in ("src", "data", "xlink:href") if name in values]
+        if tag == "link":
+            self.loaded.append(values["href"])
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of two devices, one current and one stale."""
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "SITE", root / "site")
+        stale = synthetic.headdim_rows(source_hash=synthetic.OTHER_SOURCES)
+        folders = [
+            synthetic.write(root / "results" / "gpu-a", synthetic.headdim_rows()),
+            synthetic.write(root / "results" / "gpu-b", stale),
+        ]
+        for folder in folders:
+            results = Results.load(folder, synthetic.SOURCES)
+            build_all(results, root / "site" / "figures" / folder.name)
+        page.write_page(folders, root / "site", synthetic.SOURCES)
+    return root / "site"
+
+
+@pytest.fixture(scope="module")
+def html(site: Path) -> str:
+    return (site / "index.html").read_text()
+
+
+def test_page_loads_nothing(html: str) -> None:
+    parsed = Page(html)
+    assert all(reference.startswith("#") for reference in parsed.loaded)
+    assert not re.search(r"url\((?!#)|@import|fetch\(|XMLHttp", html)
+    assert "<script>" in html and "<style>" in html
+
+
+def test_links_lead_to_files_and_anchors_that_exist(html: str, site: Path) -> None:
+    parsed = Page(html)
+    assert len(parsed.links) > 20
+    for link in parsed.links:
+        assert link[1:] in parsed.ids if link.startswith("#") else (site / link).exists(), link
+
+
+def test_inlined_pictures_keep_their_references_apart(html: str) -> None:
+    parsed = Page(html)
+    pictures = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
+    assert len(pictures) == 6
+    for picture in pictures:
+        used = set(re.findall(r'(?:href="|url\()#([^")]+)', picture))
+        assert used and used <= set(re.findall(r'\bid="([^"]+)"', picture))
+    repeated = {name for name in parsed.ids if parsed.ids.count(name) > 1}
+    assert not repeated
+
+
+def test_verdicts_come_first_then_figures_then_rows_then_environment(html: str) -> None:
+    parts = ["<h2>Verdicts</h2>", "<svg", "Rows of headdim", "<h2>Environment</h2>"]
+    places = [html.index(part) for part in parts]
+    assert places == sorted(places)
+    for claim in load_claims():
+        assert f'id="claim-{claim.id}"' in html
+
+
+@pytest.mark.parametrize("name", ["index.html", "index.md"])
+def test_both_forms_tell_verdicts_gaps_commands_and_staleness(name: str, site: Path) -> None:
+    text = (site / name).read_text()
+    for word in (
+        "does not hold", "holds", "stale", "about 90 to 110",
+        "wrong_result", "relative error 0.5 is above the bound", "scores take 64 GiB", "refuses",
+        "sm_80 kernel compiled for sm_90", "python -m paper_figures",
+        "nox -s bench -- experiment=headdim", "Test GPU", "headdim.jsonl", "255 + 16 B",
+    ):  # fmt: skip
+        assert word in text, word
+
+
+def test_text_from_rows_is_escaped(tmp_path: Path) -> None:
+    bad = synthetic.row("sdpa-flash", None, 512, reason="needs <b>D & E</b> | less")
+    folder = synthetic.write(tmp_path / "gpu", [bad])
+    page.write_page([folder], tmp_path / "site")
+    assert "needs &lt;b&gt;D &amp; E&lt;/b&gt; | less" in (tmp_path / "site/index.html").read_text()
+    assert r"</b> \| less" in (tmp_path / "site/index.md").read_text()
+
+
+def test_page_is_the_same_on_every_rebuild(site: Path, tmp_path: Path) -> None:
+    folder = site.parent / "results" / "gpu-a"
+    first, second = (
+        [path.read_bytes() for path in page.write_page([folder], tmp_path, synthetic.SOURCES)]
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_page_of_nothing_says_what_to_run(tmp_path: Path) -> None:
+    for path in page.write_page([], tmp_path):
+        assert "nox -s bench -- experiment=headdim" in path.read_text()
+        assert "nox -s smoke" in path.read_text()
+
+
+def test_rows_of_the_cpu_model_are_shown_without_times(tmp_path: Path) -> None:
+    row = synthetic.row("numerics-cpu", "f32", 576, status="ok", reason=None, err_rel=2e-4)
+    folder = synthetic.write(tmp_path / "cpu", [row.model_copy(update={"experiment": "adhoc"})])
+    page.write_page([folder], tmp_path / "site")
+    text = (tmp_path / "site/index.html").read_text()
+    assert "CPU model F32" in text and "2.00e-04" in text and "No figure yet" in text
+
+
+def test_readme_blocks_are_current() -> None:
+    text = readme.README.read_text()
+    assert readme.rewrite(text) == text, "README is out of date: run `nox -s report`"
+    assert {"results", "support"} <= set(re.findall(r"<!-- ffpa:(\w+) -->", text))
+
+
+def test_a_stale_block_is_found_and_rewritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("Before\n<!-- ffpa:support -->\nold\n<!-- /ffpa:support -->\nAfter\n")
+    assert main(["readme", "--check", "--readme", str(path)]) == 1
+    assert "out of date" in capsys.readouterr().err
+    assert main(["readme", "--readme", str(path)]) == 0
+    assert main(["readme", "--check", "--readme", str(path)]) == 0
+    text = path.read_text()
+    assert text.startswith("Before\n") and text.endswith("After\n") and "old" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no block at all\n",
+        "<!-- ffpa:weather -->\n<!-- /ffpa:weather -->\n",
+        "<!-- ffpa:support -->\nno end\n",
+    ],
+)
+def test_a_readme_without_proper_blocks_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="README block"):
+        readme.rewrite(text)
+
+
+def test_support_block_lists_every_kernel() -> None:
+    block = readme.support_block()
+    for instance in manifest.load(readme.REPOSITORY):
+        assert f"| `{instance.id}` |" in block
+        assert instance.lesson in block
+
+
+@pytest.mark.parametrize(
+    ("dims", "text"),
+    [
+        ([1024], "up to 1024"),
+        ([64, 128, 192], "64 to 192 in steps of 64"),
+        ([64, 128, 256], "64, 128, 256"),
+        ([256, 512], "256, 512"),
+    ],
+)
+def test_head_dimensions_in_short(dims: list[int], text: str) -> None:
+    assert readme._ranges(dims) == text
