@@ -1,0 +1,185 @@
+"""The public call, and the custom op that torch.compile and CUDA graphs see."""
+
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from ffpa import extension
+from ffpa.inputs import positive_scale, prepare, problem_of
+from ffpa.support import resolve
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    enable_gqa: bool = ...,
+    acc: str = ...,
+    kernel: str = ...,
+    causal_align: str = ...,
+    return_lse: Literal[False] = ...,
+) -> Tensor: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    enable_gqa: bool = ...,
+    acc: str = ...,
+    kernel: str = ...,
+    causal_align: str = ...,
+    return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    acc: str = "f32",
+    kernel: str = "auto",
+    causal_align: str = "upper_left",
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """softmax(query @ key^T * scale) @ value, exactly, for head dimensions up to 1024.
+
+    query is (B, Hq, Nq, D), key and value (B, Hkv, Nk, D), fp16 or bf16 on one GPU; D is a multiple
+    of 8, its stride 1, and the other strides multiples of 8. The output has the shape, dtype and
+    stride order of query. Forward only.
+
+    is_causal     row i sees the keys j <= i, or with causal_align="lower_right"
+                  j <= i + Nk - Nq; a row that sees none gives zeros and lse -inf
+    scale         1/sqrt(D) by default; any finite number
+    enable_gqa    allows Hq to be a multiple of Hkv; key and value are never copied
+    acc           where sums are rounded: "f32"; for fp16 also "f16", "qk32_pv16", "qk16_pv32",
+                  "f16f32", as far as the kernel has them
+    kernel        "auto", or a kernel id or instance name of `ffpa.kernels()`
+    return_lse    also return the natural log of the softmax denominator, F32 (B, Hq, Nq)
+
+    NaN or infinity in a key or value may reach all rows of its tile, also those that the mask hides
+    it from. What cannot run raises TypeError, ValueError, NotImplementedError or RuntimeError
+    before any launch, with the reason that `ffpa.supports` gives.
+    """
+    query, key, value = prepare(query, key, value)
+    out, lse = torch.ops.ffpa.forward(
+        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, return_lse
+    )
+    return (out, lse) if return_lse else out
+
+
+@torch.library.custom_op(
+    "ffpa::forward",
+    mutates_args=(),
+    schema="(Tensor query, Tensor key, Tensor value, bool is_causal, float? scale, "
+    "bool enable_gqa, str acc, str kernel, str causal_align, bool return_lse) -> (Tensor, Tensor)",
+)
+def _forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    acc: str,
+    kernel: str,
+    causal_align: str,
+    return_lse: bool,
+) -> tuple[Tensor, Tensor]:
+    problem, instance = resolve(
+        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align
+    )
+    out, lse = _outputs(query, return_lse)
+    if problem.empty:
+        return out.zero_(), lse.fill_(-torch.inf)
+    query, scale = positive_scale(query, scale)
+    launch(
+        instance["name"],
+        query,
+        key,
+        value,
+        out,
+        lse if return_lse else None,
+        scale,
+        problem.diagonal,
+    )
+    return out, lse
+
+
+@_forward.register_fake
+def _forward_fake(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    acc: str,
+    kernel: str,
+    causal_align: str,
+    return_lse: bool,
+) -> tuple[Tensor, Tensor]:
+    problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align)
+    return _outputs(query, return_lse)
+
+
+def _outputs(query: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
+    """Uninitialised out and lse; an op returns a fixed number of tensors, so lse may be empty."""
+    shape = query.shape[:3] if return_lse else (0,)
+    return torch.empty_like(query), query.new_empty(shape, dtype=torch.float32)
+
+
+def launch(
+    name: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor | None,
+    scale: float,
+    diagonal: int,
+) -> None:
+    """Run the instance `name` on the current stream of the tensors' device, without any check."""
+    batch, nheads_q, seqlen_q, headdim = query.shape
+    extension.module().forward(
+        name,
+        query.data_ptr(),
+        key.data_ptr(),
+        value.data_ptr(),
+        out.data_ptr(),
+        0 if lse is None else lse.data_ptr(),
+        *(_strides(tensor) for tensor in (query, key, value, out)),
+        batch,
+        nheads_q,
+        key.shape[1],
+        seqlen_q,
+        key.shape[2],
+        headdim,
+        scale,
+        diagonal,
+        query.device.index,
+        torch.cuda.current_stream(query.device).cuda_stream,
+    )
+
+
+def _strides(tensor: Tensor) -> extension.Strides:
+    """Strides in elements; a dimension of size 1 may have any, even one that is not aligned."""
+    headdim = tensor.shape[3]
+    batch, head, row = (
+        stride if size > 1 else headdim
+        for stride, size in zip(tensor.stride()[:3], tensor.shape[:3], strict=True)
+    )
+    return batch, head, row

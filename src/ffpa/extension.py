@@ -1,0 +1,51 @@
+"""The compiled half of the package, imported on first use: figures and reports need no build."""
+
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypedDict, cast
+
+Strides = tuple[int, int, int]
+
+
+class Instance(TypedDict):
+    """One compiled kernel, as `kernels.toml` describes it."""
+
+    name: str  # "split_d-sm80/d512/fp16/f32", then "/variant" where there is one
+    id: str  # technique and architecture
+    dtype: str
+    acc: str
+    headdim: int  # the largest D it takes
+    variant: str  # "": the one to use
+    fallback: bool  # stands in for variant "" on devices with less shared memory
+    Br: int
+    Bc: int
+    num_threads: int
+    smem_bytes: int  # dynamic shared memory of a CTA
+    archs: list[str]  # "80", "90a", ...
+    lesson: str  # what the kernel adds to the ladder
+    reason: str  # why this configuration
+
+
+@cache
+def module() -> ModuleType:
+    """The extension; ImportError with the build command where it was not built."""
+    try:
+        return import_module("ffpa._C")
+    except ModuleNotFoundError as error:
+        if error.name != "ffpa._C":
+            raise
+        raise ImportError(
+            "the extension ffpa._C is not built: run `pip install -e .` "
+            "or `python setup.py build_ext --inplace`"
+        ) from None
+
+
+def kernels() -> list[Instance]:
+    """All compiled kernels, in the order of `kernels.toml`."""
+    return cast(list[Instance], module().kernels())
+
+
+def build_info() -> dict[str, Any]:
+    """How the extension was built: architectures, flags, compilers, source hash, registers."""
+    return cast(dict[str, Any], module().build_info())

@@ -1,0 +1,105 @@
+"""A stand-in for ffpa._C on the CPU: it gets what the extension gets, addresses and strides.
+
+With it the whole Python side (checks, choice of a kernel, custom op, layouts) runs without a GPU.
+"""
+
+import ctypes
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ffpa import extension, inputs, support
+from ffpa.inputs import DeviceLimits
+from ffpa.reference import attention_reference
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+H200 = DeviceLimits((9, 0), 232448)
+
+
+def instance(kernel, headdim, dtype, acc, archs, smem_bytes=98304, variant="", fallback=False):
+    name = f"{kernel}/d{headdim}/{dtype}/{acc}" + (f"/{variant}" if variant else "")
+    return extension.Instance(
+        name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
+        fallback=fallback, Br=64, Bc=64, num_threads=128, smem_bytes=smem_bytes, archs=archs,
+        lesson="", reason="",
+    )  # fmt: skip
+
+
+def build() -> list[extension.Instance]:
+    """A plausible kernels.toml: two architectures, three accumulators, a small-memory fallback."""
+    types = [("fp16", "f32"), ("bf16", "f32"), ("fp16", "f16")]
+    return [
+        *(instance("naive", 1024, dtype, "f32", ["80", "90"]) for dtype in DTYPES),
+        *(
+            instance("split_d-sm80", d, *type_, ["80", "90"], **options)
+            for d in range(64, 1025, 64)
+            for type_ in types
+            for options in (
+                {"smem_bytes": 163840},
+                {"smem_bytes": 98304, "variant": "stages2", "fallback": True},
+                {"smem_bytes": 65536, "variant": "stages1"},
+            )
+        ),
+        *(
+            instance("split_d-sm90", d, *type_, ["90a"], 230000)
+            for d in (256, 512)
+            for type_ in types
+        ),
+    ]
+
+
+class Emulator:
+    """Computes in float64 and notes each launch as (instance name, device, stream)."""
+
+    def __init__(self) -> None:
+        self.launches = []
+
+    def kernels(self):
+        return build()
+
+    def forward(
+        self, name, q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, q_strides, k_strides, v_strides,
+        out_strides, batch, nheads_q, nheads_kv, seqlen_q, seqlen_k, headdim, scale, diagonal,
+        device_index, stream_ptr,
+    ):  # fmt: skip
+        assert scale > 0 and min(batch, nheads_q, seqlen_q, seqlen_k) > 0
+        self.launches.append((name, device_index, stream_ptr))
+        dtype = DTYPES[name.split("/")[2]]
+
+        def view(pointer, strides, nheads, seqlen):
+            return at(pointer, (batch, nheads, seqlen, headdim), (*strides, 1), dtype)
+
+        out, lse = attention_reference(
+            view(q_ptr, q_strides, nheads_q, seqlen_q),
+            view(k_ptr, k_strides, nheads_kv, seqlen_k),
+            view(v_ptr, v_strides, nheads_kv, seqlen_k),
+            scale=scale,
+            diagonal=diagonal,
+            return_lse=True,
+        )
+        view(out_ptr, out_strides, nheads_q, seqlen_q).copy_(out)
+        if lse_ptr:
+            shape = (batch, nheads_q, seqlen_q)
+            strides = (nheads_q * seqlen_q, seqlen_q, 1)
+            at(lse_ptr, shape, strides, torch.float32).copy_(lse)
+
+
+def at(pointer: int, shape, strides, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor over memory that someone else owns."""
+    count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer)
+    return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides)
+
+
+@pytest.fixture
+def emulator(monkeypatch):
+    """ffpa on CPU tensors, which it takes for tensors on an H200."""
+    emulator = Emulator()
+    support._select_built.cache_clear()
+    monkeypatch.setattr(extension, "module", lambda: emulator)
+    monkeypatch.setattr(inputs, "DEVICE_TYPE", "cpu")
+    monkeypatch.setattr(support, "device_limits", lambda index: H200)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
+    yield emulator
+    support._select_built.cache_clear()

@@ -1,0 +1,201 @@
+"""The public call on the emulated extension: bad input, casts, and what reaches a kernel."""
+
+import inspect
+import sys
+
+import pytest
+import torch
+
+import ffpa
+from ffpa import extension
+from ffpa.reference import attention_reference
+
+pytestmark = pytest.mark.usefixtures("emulator")
+
+
+def tensors(q=(1, 4, 6, 64), k=None, v=None, dtype=torch.float16, **options):
+    k = k or q
+    return [torch.randn(shape, dtype=dtype, **options) for shape in (q, k, v or k)]
+
+
+def other(index, change):
+    """Three good tensors, with one of them changed."""
+    inputs = tensors()
+    inputs[index] = change(inputs[index])
+    return inputs
+
+
+def misaligned(tensor):
+    """The same values one element, 2 bytes, behind a multiple of 16 bytes."""
+    memory = torch.empty(tensor.numel() + 16, dtype=tensor.dtype)
+    offset = (-memory.data_ptr() % 16) // 2 + 1
+    return memory[offset:][: tensor.numel()].view(tensor.shape).copy_(tensor)
+
+
+def columns_of(width, start):
+    """(1, 4, 6, 64) cut out of rows of another width."""
+    return lambda tensor: torch.zeros(1, 4, 6, width).half()[..., start : start + 64]
+
+
+REFUSED = {
+    "3-D": (other(0, lambda t: t[0]), {}, ValueError, ("query", "(4, 6, 64)", "unsqueeze")),
+    "5-D": (other(2, lambda t: t[None]), {}, ValueError, ("value", "(1, 1, 4, 6, 64)", "flatten")),
+    "mixed dtypes": (
+        other(1, torch.Tensor.float),
+        {},
+        TypeError,
+        ("query is float16", "key float32", "value float16"),
+    ),
+    "float32": (tensors(dtype=torch.float32), {}, TypeError, ("float32", "float16, bfloat16")),
+    "float64": (tensors(dtype=torch.float64), {}, TypeError, ("float64", "float16, bfloat16")),
+    "devices": (
+        other(1, lambda t: t.to("meta")),
+        {},
+        ValueError,
+        ("query is on cpu", "key on meta", "value on cpu"),
+    ),
+    "device": (tensors(device="meta"), {}, ValueError, ("meta", "CUDA")),
+    "headdim 65": (tensors((1, 4, 6, 65)), {}, ValueError, ("65", "multiple of 8", "1024")),
+    "headdim 1032": (tensors((1, 4, 6, 1032)), {}, ValueError, ("1032", "1024")),
+    "headdim of value": (
+        tensors((1, 2, 6, 576), (1, 2, 6, 576), (1, 2, 6, 512)),
+        {},
+        NotImplementedError,
+        ("value has headdim 512", "576", "pad"),
+    ),
+    "lengths of key and value": (
+        tensors((1, 4, 6, 64), (1, 4, 6, 64), (1, 4, 7, 64)),
+        {},
+        ValueError,
+        ("(1, 4, 6, 64)", "(1, 4, 7, 64)"),
+    ),
+    "batch": (tensors((2, 4, 6, 64), (1, 4, 6, 64)), {}, ValueError, ("(2, 4, 6, 64)", "expand")),
+    "heads": (tensors(k=(1, 2, 6, 64)), {}, ValueError, ("4 heads", "2", "enable_gqa")),
+    "6/4 heads": (
+        tensors((1, 6, 6, 64), (1, 4, 6, 64)),
+        {"enable_gqa": True},
+        ValueError,
+        ("6 query heads", "4 key/value"),
+    ),
+    "no key heads": (
+        tensors(k=(1, 0, 6, 64)),
+        {"enable_gqa": True},
+        ValueError,
+        ("4 query heads", "0 key/value"),
+    ),
+    "acc": (tensors(), {"acc": "fp32"}, ValueError, ("fp32", "f16, f32")),
+    "acc of bf16": (tensors(dtype=torch.bfloat16), {"acc": "f16"}, ValueError, ("bf16", "f16")),
+    "kernel": (tensors(), {"kernel": "flash"}, ValueError, ("flash", "split_d-sm80")),
+    "align": (tensors(), {"causal_align": "bottom"}, ValueError, ("bottom", "lower_right")),
+    "scale nan": (tensors(), {"scale": float("nan")}, ValueError, ("nan", "finite")),
+    "scale inf": (tensors(), {"scale": float("-inf")}, ValueError, ("-inf", "finite")),
+    "scale beyond F32": (tensors(), {"scale": 1e39}, ValueError, ("1e+39", "F32")),
+    "last stride": (
+        other(0, lambda t: t.mT.contiguous().mT),
+        {},
+        ValueError,
+        ("query has stride 6", "contiguous"),
+    ),
+    "row stride": (other(0, columns_of(65, 1)), {}, ValueError, ("query", "65", "multiples of 8")),
+    "address": (other(2, misaligned), {}, ValueError, ("value starts 2 bytes past", "16", "clone")),
+    "address of a slice": (other(1, columns_of(72, 4)), {}, ValueError, ("key starts", "8 bytes")),
+    "gradient": (
+        other(2, lambda t: t.requires_grad_()),
+        {},
+        NotImplementedError,
+        ("forward only", "no_grad"),
+    ),
+    "no tensor": (other(0, torch.Tensor.numpy), {}, TypeError, ("query is a ndarray", "Tensor")),
+}
+
+
+@pytest.mark.parametrize("inputs, options, error, words", REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_one_sentence_before_any_launch(emulator, inputs, options, error, words):
+    with pytest.raises(error) as caught:
+        ffpa.attention(*inputs, **options)
+    reason = str(caught.value)
+    assert all(word in reason for word in words), reason
+    assert "\n" not in reason and ". " not in reason
+    support = ffpa.supports(*inputs, **options)
+    assert not support and support.reason == reason  # R13: one predicate
+    assert not emulator.launches
+
+
+def test_supports_has_the_signature_of_attention():
+    signatures = [inspect.signature(f).parameters for f in (ffpa.attention, ffpa.supports)]
+    assert signatures[0] == signatures[1]
+
+
+@pytest.mark.parametrize("headdim", range(8, 1033, 8))
+def test_supports_agrees_with_the_call(emulator, headdim):
+    for dtype in (torch.float16, torch.bfloat16):
+        inputs = tensors((1, 1, 1, headdim), dtype=dtype)
+        for acc in ("f32", "f16", "qk16_pv32"):
+            support = ffpa.supports(*inputs, acc=acc)
+            if support:
+                ffpa.attention(*inputs, acc=acc)
+                assert emulator.launches.pop()[0] == support.instance["name"]
+            else:
+                with pytest.raises((ValueError, NotImplementedError)) as caught:
+                    ffpa.attention(*inputs, acc=acc)
+                assert str(caught.value) == support.reason
+
+
+def test_no_grad_takes_inputs_that_require_one():  # R08
+    q, k, v = tensors()
+    q.requires_grad_()
+    with torch.no_grad():
+        out = ffpa.attention(q, k, v)
+    assert not out.requires_grad and ffpa.attention(q.detach(), k, v).equal(out)
+
+
+def test_autocast_casts_to_its_dtype():  # R07
+    q, k, v = (t.float() for t in tensors())
+    half = ffpa.attention(q.half(), k.half(), v.half())
+    with torch.autocast("cpu", torch.float16):
+        assert ffpa.attention(q, k, v.half()).equal(half)
+        assert ffpa.supports(q, k, v.half())
+        with pytest.raises(TypeError, match="float64"):
+            ffpa.attention(q.double(), k.double(), v.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ffpa.attention(q, k, v.half()).dtype == torch.bfloat16
+    with pytest.raises(TypeError, match="float32"):
+        ffpa.attention(q, k, v.half())
+
+
+@pytest.mark.parametrize("nheads_q, nheads_kv", [(5, 1), (6, 2), (16, 1), (24, 4)])
+def test_gqa_reaches_the_kernel_unexpanded(nheads_q, nheads_kv):  # S06
+    q, k, v = tensors((2, nheads_q, 3, 72), (2, nheads_kv, 5, 72))
+    out = ffpa.attention(q, k, v, enable_gqa=True)
+    repeated = (t.repeat_interleave(nheads_q // nheads_kv, 1) for t in (k, v))
+    assert out.equal(ffpa.attention(q, *repeated))
+
+
+def test_named_kernels_and_the_default(emulator):
+    inputs = tensors((1, 1, 4, 500 // 8 * 8))
+    for kernel in ("auto", "naive", "split_d-sm80", "split_d-sm80/d576/fp16/f32/stages1"):
+        ffpa.attention(*inputs, kernel=kernel)
+    assert [name for name, *_ in emulator.launches] == [
+        "split_d-sm90/d512/fp16/f32",
+        "naive/d1024/fp16/f32",
+        "split_d-sm80/d512/fp16/f32",
+        "split_d-sm80/d576/fp16/f32/stages1",
+    ]
+
+
+@pytest.mark.parametrize("align", ["upper_left", "lower_right"])
+@pytest.mark.parametrize("seqlen_q, seqlen_k", [(2, 5), (5, 2), (1, 8), (4, 4)])
+def test_causal_is_the_reference_with_both_alignments(seqlen_q, seqlen_k, align):  # N09, S01, S02
+    q, k, v = tensors((1, 2, seqlen_q, 64), (1, 2, seqlen_k, 64))
+    options = {"is_causal": True, "causal_align": align, "return_lse": True}
+    out, lse = ffpa.attention(q, k, v, **options)
+    exact, exact_lse = attention_reference(q, k, v, **options)
+    assert out.equal(exact.half()) and lse.equal(exact_lse.float())
+
+
+def test_a_missing_extension_names_the_command(monkeypatch):
+    monkeypatch.undo()  # the real import
+    monkeypatch.setitem(sys.modules, "ffpa._C", None)
+    extension.module.cache_clear()
+    with pytest.raises(ImportError, match="pip install"):
+        ffpa.kernels()

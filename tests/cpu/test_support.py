@@ -1,0 +1,119 @@
+"""The predicate: which instance a problem gets, and the sentence where there is none."""
+
+from dataclasses import replace
+
+import pytest
+from emulator import H200, build
+
+from ffpa import extension
+from ffpa.support import DeviceLimits, Problem, find
+
+A100 = DeviceLimits((8, 0), 166912)
+RTX4090 = DeviceLimits((8, 9), 101376)
+PROBLEM = Problem(
+    dtype="fp16", batch=1, nheads_q=32, nheads_kv=32, seqlen_q=8192, seqlen_k=8192, headdim=512
+)
+
+
+def ask(limits=H200, kernel="auto", variant="", instances=None, **fields):
+    return find(replace(PROBLEM, **fields), limits, kernel, variant, instances or build())
+
+
+@pytest.mark.parametrize(
+    "limits, headdim, chosen",
+    [
+        (H200, 512, "split_d-sm90/d512/fp16/f32"),
+        (H200, 264, "split_d-sm90/d512/fp16/f32"),
+        (H200, 520, "split_d-sm80/d576/fp16/f32"),  # no sm90 instance is wide enough
+        (H200, 1024, "split_d-sm80/d1024/fp16/f32"),
+        (A100, 512, "split_d-sm80/d512/fp16/f32"),
+        (A100, 8, "split_d-sm80/d64/fp16/f32"),
+        (RTX4090, 1024, "split_d-sm80/d1024/fp16/f32/stages2"),  # sm_80 code, less memory
+    ],
+)
+def test_auto_takes_the_newest_kernel_that_fits(limits, headdim, chosen):
+    support = ask(limits, headdim=headdim)
+    assert support and support.instance["name"] == chosen
+    assert support.kernel == chosen.split("/")[0] and support.reason is None
+
+
+@pytest.mark.parametrize(
+    "kernel, variant, chosen",
+    [
+        ("split_d-sm80", "", "split_d-sm80/d512/fp16/f32"),
+        ("split_d-sm80", "stages1", "split_d-sm80/d512/fp16/f32/stages1"),
+        ("split_d-sm80/d576/fp16/f32/stages1", "", "split_d-sm80/d576/fp16/f32/stages1"),
+        ("naive", "", "naive/d1024/fp16/f32"),
+    ],
+)
+def test_a_kernel_can_be_named(kernel, variant, chosen):
+    assert ask(kernel=kernel, variant=variant).instance["name"] == chosen
+
+
+def test_auto_never_takes_a_variant_for_comparison():
+    for headdim in range(8, 1025, 8):
+        for limits in (H200, A100, RTX4090):
+            assert ask(limits, headdim=headdim).instance["variant"] in ("", "stages2")
+
+
+@pytest.mark.parametrize(
+    "question, words",
+    [
+        ({"headdim": 65}, ("65", "multiple of 8", "1024", "pad")),
+        ({"headdim": 1032}, ("1032", "1024")),
+        ({"headdim": 0}, ("headdim 0",)),
+        ({"nheads_q": 6, "nheads_kv": 4}, ("6", "4", "multiple")),
+        ({"nheads_kv": 0}, ("32", "0 key/value heads")),
+        ({"acc": "fp32"}, ("fp32", "f32", "qk32_pv16")),
+        ({"acc": "f16", "dtype": "bf16"}, ("f16", "bf16", "acc=f32")),
+        ({"causal_align": "bottom"}, ("bottom", "lower_right")),
+        ({"seqlen_k": 2**31 - 8192}, ("2^31",)),
+        ({"kernel": "flash"}, ("flash", "naive", "split_d-sm80", "split_d-sm90")),
+        ({"kernel": "split_d-sm80", "variant": "x"}, ("'x'", "stages1")),
+        ({"kernel": "naive", "acc": "f16"}, ("naive", "fp16 with acc=f16", "fp16 with acc=f32")),
+        ({"acc": "qk16_pv32"}, ("this build", "qk16_pv32", "fp16 with acc=f16")),
+        ({"kernel": "split_d-sm90", "headdim": 576}, ("576", "512", "split_d-sm90")),
+        ({"kernel": "split_d-sm90", "limits": A100}, ("sm_90a", "sm_80", "FFPA_CUDA_ARCHS")),
+        ({"limits": DeviceLimits((12, 0), 101376)}, ("sm_120", "sm_80, sm_90, sm_90a")),
+        ({"limits": DeviceLimits((8, 0), 65536)}, ("98304", "65536", "shared memory")),
+    ],
+)
+def test_a_refusal_says_what_was_given_and_what_is_allowed(question, words):
+    support = ask(**question)
+    assert not support and support.instance is None and support.kernel is None
+    assert all(word in support.reason for word in words), support.reason
+    assert "\n" not in support.reason and ". " not in support.reason  # one sentence
+
+
+@pytest.mark.parametrize(
+    "arch, capability, runs",
+    [
+        ("80", (8, 0), True),
+        ("80", (8, 9), True),
+        ("86", (8, 0), False),
+        ("80", (9, 0), False),
+        ("90a", (9, 0), True),
+        ("90a", (9, 1), False),
+        ("120", (12, 1), True),
+    ],
+)
+def test_machine_code_runs_on_its_own_major_version(arch, capability, runs):
+    instances = [{**build()[2], "archs": [arch]}]
+    assert bool(ask(DeviceLimits(capability, 232448), headdim=64, instances=instances)) is runs
+
+
+def test_an_empty_problem_is_supported():
+    assert ask(batch=0) and ask(seqlen_k=0) and ask(nheads_q=0, nheads_kv=0)
+
+
+@pytest.mark.parametrize("limits", [H200, A100], ids=["sm90", "sm80"])
+@pytest.mark.parametrize("dtype, acc", [("fp16", "f32"), ("bf16", "f32"), ("fp16", "f16")])
+def test_this_build_serves_every_head_dimension(limits, dtype, acc):
+    pytest.importorskip("ffpa._C", reason="the extension is not built")
+    info = extension.build_info()
+    if info["kernel_filter"] or limits.arch.removeprefix("sm_") not in info["archs"]:
+        pytest.skip(f"built for sm_{info['archs']}, kernels {info['kernel_filter'] or 'all'}")
+    for headdim in range(8, 1025, 8):
+        support = find(replace(PROBLEM, dtype=dtype, acc=acc, headdim=headdim), limits)
+        assert support, support.reason
+        assert support.instance["headdim"] >= headdim
