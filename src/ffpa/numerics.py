@@ -172,7 +172,7 @@ def _softmax_pv(
 ) -> tuple[Tensor, Tensor]:
     """Online softmax over tiles of Bc keys: exponents [.., rows, Nk], v [.., Nk, D]."""
     seqlen_k = v.shape[-2]
-    threshold = 0 if rounding.out_f16 else 8
+    threshold = 0 if rounding.pv_f16 else 8
     round_out = _round_f16 if rounding.out_f16 else lambda x: x
     base = torch.full((*exponents.shape[:-1], 1), -torch.inf)
     row_sum = torch.zeros_like(base)

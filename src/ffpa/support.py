@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from torch import Tensor
 
@@ -102,16 +102,16 @@ def resolve(
     return problem, _select_built(*_key(problem), device_limits(query.device.index), kernel)
 
 
-def _key(problem: Problem) -> tuple[str, str, int]:
+def _key(problem: Problem) -> tuple[str, str, int, int]:
     """All that the choice of a kernel depends on: no instance is bound to other sizes."""
-    return problem.dtype, problem.acc, problem.headdim
+    return problem.dtype, problem.acc, problem.headdim, problem.seqlen_k
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _select_built(
-    dtype: str, acc: str, headdim: int, limits: DeviceLimits, kernel: str
+    dtype: str, acc: str, headdim: int, seqlen_k: int, limits: DeviceLimits, kernel: str
 ) -> Instance:
-    return _select(tuple(kernels()), dtype, acc, headdim, limits, kernel, variant="")
+    return _select(tuple(kernels()), dtype, acc, headdim, seqlen_k, limits, kernel, "")
 
 
 def _select(
@@ -119,6 +119,7 @@ def _select(
     dtype: str,
     acc: str,
     headdim: int,
+    seqlen_k: int,
     limits: DeviceLimits,
     kernel: str,
     variant: str,
@@ -145,10 +146,16 @@ def _select(
             f"{who} was compiled for {', '.join(archs)} and the device is {limits.arch}: "
             f"choose another kernel, or rebuild with FFPA_CUDA_ARCHS",
         )
-    fitting = [i for i in native if i["smem_bytes"] <= limits.smem_bytes]
+    lasting = [i for i in native if not 0 < i["max_seqlen_k"] < seqlen_k]
+    if not lasting:
+        raise UnsupportedFeatureError(
+            f"seqlen_k {seqlen_k} is above {max(i['max_seqlen_k'] for i in native)}, beyond which "
+            f"the sums of {who} with acc={acc} stall: use acc=f32 or another kernel",
+        )
+    fitting = [i for i in lasting if i["smem_bytes"] <= limits.smem_bytes]
     if not fitting:
         raise UnsupportedDeviceError(
-            f"headdim {headdim} takes {min(i['smem_bytes'] for i in native)} bytes of shared "
+            f"headdim {headdim} takes {min(i['smem_bytes'] for i in lasting)} bytes of shared "
             f"memory in {who} and the device has {limits.smem_bytes}: choose another kernel",
         )
     rank = {name: position for position, name in enumerate(AUTO_ORDER)}

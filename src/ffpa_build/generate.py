@@ -49,7 +49,8 @@ def _entry(instance: Instance, archs: tuple[str, ...]) -> str:
     quoted = ", ".join(_literal(arch) for arch in archs)
     return (
         f"      {{.name = {_literal(instance.name)}, .variant = {_literal(instance.variant)},"
-        f" .fallback = {str(instance.fallback).lower()}, .archs = {{{quoted}}},"
+        f" .fallback = {str(instance.fallback).lower()},"
+        f" .max_seqlen_k = {instance.max_seqlen_k}, .archs = {{{quoted}}},"
         f" .lesson = {_literal(instance.lesson)}, .reason = {_literal(instance.reason)},"
         f" .kernel = {instance.symbol}()}},"
     )

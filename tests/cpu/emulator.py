@@ -17,12 +17,14 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 H200 = DeviceLimits((9, 0), 232448)
 
 
-def instance(kernel, headdim, dtype, acc, archs, smem_bytes=98304, variant="", fallback=False):
+def instance(
+    kernel, headdim, dtype, acc, archs, smem_bytes=98304, variant="", fallback=False, max_seqlen_k=0
+):
     name = f"{kernel}/d{headdim}/{dtype}/{acc}" + (f"/{variant}" if variant else "")
     return extension.Instance(
         name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
-        fallback=fallback, Br=64, Bc=64, num_threads=128, smem_bytes=smem_bytes, archs=archs,
-        lesson="", reason="",
+        fallback=fallback, max_seqlen_k=max_seqlen_k, Br=64, Bc=64, num_threads=128,
+        smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
     )  # fmt: skip
 
 
@@ -42,7 +44,14 @@ def build() -> list[extension.Instance]:
             )
         ),
         *(
-            instance("split_d-sm90", d, *type_, ["90a"], 230000)
+            instance(
+                "split_d-sm90",
+                d,
+                *type_,
+                ["90a"],
+                230000,
+                max_seqlen_k=16384 if type_[1] == "f16" else 0,
+            )
             for d in (256, 512)
             for type_ in types
         ),

@@ -68,10 +68,12 @@ def test_lists_multiply_out(tree):
 
 
 def test_variants_and_enums(tree):
-    extra = 'variant = "columns"\nfallback = true\norder = "columns"\nswizzle = false\n'
+    extra = 'variant = "columns"\nfallback = true\nmax_seqlen_k = 99\n'
+    extra += 'order = "columns"\nswizzle = false\n'
     instance = manifest.load(tree(KERNEL + CONFIG + extra))[0]
     assert instance.name == "toy-sm80/d64/fp16/f32/columns"
     assert instance.fallback
+    assert instance.max_seqlen_k == 99
     assert instance.fields[-2:] == (("swizzle", "false"), ("order", "Order::columns"))
 
 

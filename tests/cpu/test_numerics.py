@@ -1,5 +1,7 @@
 """The CPU model of the accumulators: exact where it has to be, as wrong as F16 is elsewhere."""
 
+import math
+
 import pytest
 import torch
 
@@ -114,6 +116,15 @@ def uniform(seqlen_k, headdim, value, acc):
 @pytest.mark.parametrize("acc", ROUNDINGS)
 def test_pv_stays_in_range(acc):  # N01: a plain F16 sum is inf
     assert (uniform(4096, 512, 16.0, acc) == 16.0).all()
+
+
+@pytest.mark.parametrize("acc", ROUNDINGS)
+def test_pv_stays_in_range_when_later_keys_weigh_more(acc):
+    """The second tile's P would be 2^7.9 on the first one's base, and overflow an F16 chain."""
+    q = torch.full((1, 1, 1, 64), 7.9 / math.log2(math.e) / 8).half()
+    k = torch.cat([torch.zeros(64, 64), torch.ones(64, 64)]).half()[None, None]
+    v = torch.full_like(k, 16.0)
+    assert (attention_model(q, k, v, acc=acc, Bc=64) == 16.0).all()
 
 
 @pytest.mark.parametrize("acc", ROUNDINGS)

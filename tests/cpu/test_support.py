@@ -37,6 +37,12 @@ def test_auto_takes_the_newest_kernel_that_fits(limits, headdim, chosen):
     assert support.kernel == chosen.split("/")[0] and support.reason is None
 
 
+def test_auto_takes_another_kernel_where_sums_would_stall():
+    assert ask(acc="f16", seqlen_k=16384).kernel == "split_d-sm90"
+    assert ask(acc="f16", seqlen_k=16385).kernel == "split_d-sm80"
+    assert ask(acc="f32", seqlen_k=65536).kernel == "split_d-sm90"
+
+
 @pytest.mark.parametrize(
     "kernel, variant, chosen",
     [
@@ -73,6 +79,10 @@ def test_auto_never_takes_a_variant_for_comparison():
         ({"kernel": "naive", "acc": "f16"}, ("naive", "fp16 with acc=f16", "fp16 with acc=f32")),
         ({"acc": "qk16_pv32"}, ("this build", "qk16_pv32", "fp16 with acc=f16")),
         ({"kernel": "split_d-sm90", "headdim": 576}, ("576", "512", "split_d-sm90")),
+        (
+            {"kernel": "split_d-sm90", "acc": "f16", "seqlen_k": 16385},
+            ("16385", "16384", "stall", "acc=f32"),
+        ),
         ({"kernel": "split_d-sm90", "limits": A100}, ("sm_90a", "sm_80", "FFPA_CUDA_ARCHS")),
         ({"limits": DeviceLimits((12, 0), 101376)}, ("sm_120", "sm_80, sm_90, sm_90a")),
         ({"limits": DeviceLimits((8, 0), 65536)}, ("98304", "65536", "shared memory")),

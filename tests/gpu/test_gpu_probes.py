@@ -30,7 +30,9 @@ def probe(instance, seqlen_q, seqlen_k, **options):
     headdim, dtype = instance["headdim"] - 8, instance["dtype"]
     q, k = zeros(seqlen_q, headdim, dtype), poisoned(zeros(seqlen_k, headdim, dtype))
     out = call(instance, q, k, poisoned(indexes(seqlen_k, headdim, dtype)), **options)
-    assert out.equal(out[..., :1].expand_as(out))
+    # F16 sums round, and split_d-sm90 sums the halves of the columns in two orders of the keys.
+    rounding = 0.0 if instance["acc"] == "f32" else 2**-8
+    torch.testing.assert_close(out, out[..., :1].expand_as(out), rtol=rounding, atol=0)
     return out[0, 0, :, 0].tolist()
 
 
@@ -73,8 +75,13 @@ def test_pv_stays_in_range(instance):  # N01: a plain F16 sum is inf
 
 @over(sample(64))
 def test_pv_does_not_stall(instance):  # N02: a plain F16 sum stops at 32768 and gives 0.5
-    q, k = (zeros(n, 64, instance["dtype"]) for n in (64, 65536))
+    longest = instance["max_seqlen_k"] or 65536
+    q, k = (zeros(n, 64, instance["dtype"]) for n in (64, longest))
     assert (call(instance, q, k, torch.ones_like(k)) == 1.0).all()
+    if longest < 65536:
+        k = zeros(65536, 64, instance["dtype"])
+        with pytest.raises(NotImplementedError, match="65536 is above"):
+            call(instance, q, k, torch.ones_like(k))
 
 
 @pytest.mark.parametrize("headdim", [248, 256, 512, 1024])
@@ -82,7 +89,9 @@ def test_scores_stay_in_range(headdim):  # N03: q·k is up to 262144 before scal
     for instance in sample(headdim):
         q, k = (zeros(n, headdim, instance["dtype"]) + 16 for n in (3, 4))
         out = call(instance, q, k, indexes(4, headdim, instance["dtype"]))
-        torch.testing.assert_close(out, torch.full_like(out, 1.5), rtol=4e-3, atol=0)
+        # All P are alike, so that their rounding to the dtype does not average out.
+        rounding = torch.finfo(out.dtype).eps + 2e-3
+        torch.testing.assert_close(out, torch.full_like(out, 1.5), rtol=rounding, atol=0)
 
 
 @over(sample(64, 512))

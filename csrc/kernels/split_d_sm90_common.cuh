@@ -1,0 +1,123 @@
+// What the two structures of split_d-sm90 share: the configuration, the problem as the device sees
+// it, and the parts of a consumer warpgroup that depend on neither structure.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "config.cuh"
+#include "params.h"
+#include "prim/mbarrier.cuh"
+#include "prim/tensor_map.h"
+#include "prim/wgmma.cuh"
+#include "tile/tile_order.cuh"
+#include "tile/warpgroup_softmax.cuh"
+
+namespace ffpa {
+
+struct SplitDSm90Config {
+  DType dtype;
+  Acc acc;
+  int headdim;
+  int ctas;        // that share a query tile: 1 (solo) or 2 (pair)
+  int Br;          // query rows of a tile: 64 for each consumer warpgroup of a CTA
+  int Bc;          // keys of a step
+  int slots;       // of the shared-memory ring that K and V pass through
+  bool ping_pong;  // solo: the warpgroups take turns in issuing products
+};
+
+// F16 scores under F32 sums of PV are left out: the compiler serialises the products (C7513).
+template <Acc kAcc>
+constexpr bool kSupported = kAcc == Acc::f32 || kAcc == Acc::f16 || kAcc == Acc::qk32_pv16;
+
+template <Acc kAcc>
+using QkSum = std::conditional_t<kAcc == Acc::f16, __half, float>;
+template <Acc kAcc>
+using PvSum = std::conditional_t<kAcc == Acc::f16 || kAcc == Acc::qk32_pv16, __half, float>;
+
+constexpr int kWarpgroupRows = 64;
+constexpr int kMaxSmemBytes = 227 * 1024;
+
+struct SplitDSm90Problem {
+  TileOrder order;
+  float* lse;  // null: not wanted
+  int seqlen_q;
+  int seqlen_k;
+  int diagonal;
+  int heads_per_kv_head;
+  float q_factor;    // that Q takes in shared memory: a power of two, 1 unless S is F16
+  float scale_log2;  // from scores of that Q to exponents of 2
+
+  __device__ __forceinline__ KeyBlocks key_blocks_of(const QueryTile& tile, int block_keys) const {
+    const int last_row = min(tile.first_row + order.tile_rows, seqlen_q) - 1;
+    return key_blocks(tile.first_row, last_row, block_keys, seqlen_k, diagonal);
+  }
+};
+
+// F16 scores could overflow before the scale shrinks them, so that Q takes the scale's power of two
+// first, which rounds only subnormals.
+template <Acc kAcc>
+SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
+  const bool f16_scores = std::is_same_v<QkSum<kAcc>, __half>;
+  const int exponent = f16_scores ? std::clamp(std::ilogb(params.scale_log2), -14, 0) : 0;
+  return {tile_order(params, tile_rows),
+          params.lse,
+          params.seqlen_q,
+          params.seqlen_k,
+          params.diagonal,
+          params.nheads_q / params.nheads_kv,
+          std::ldexp(1.0f, exponent),
+          std::ldexp(params.scale_log2, -exponent)};
+}
+
+inline bool is_causal(const ForwardParams& params) {
+  return params.diagonal < params.seqlen_k - 1;
+}
+
+// The first of this thread's two rows in its warpgroup's tile; the other is 8 further.
+__device__ __forceinline__ int thread_row() {
+  return threadIdx.x % kWarpgroupThreads / 32 * 16 + threadIdx.x % 32 / 4;
+}
+
+// Multiplies a warpgroup's 64 rows of Q in shared memory, a box at a time from `rows` on. The
+// caller has the warpgroup meet at a barrier before wgmma reads them.
+template <int kBoxes>
+__device__ __forceinline__ void scale_query(uint8_t* rows, int box_bytes, float factor) {
+  const __half2 factors = __float2half2_rn(factor);
+#pragma unroll 1
+  for (int box = 0; box < kBoxes; ++box) {
+    auto* const pairs = reinterpret_cast<__half2*>(rows + box * box_bytes);
+#pragma unroll
+    for (int i = 0; i < kWarpgroupRows * kBoxColumns / 2; i += kWarpgroupThreads) {
+      const int pair = i + threadIdx.x % kWarpgroupThreads;
+      pairs[pair] = __hmul2(pairs[pair], factors);
+    }
+  }
+  fence_async_proxy();
+}
+
+// Hides what the rows from `first_row` on must not see of the keys from `first_key` on.
+template <class Scores>
+__device__ __forceinline__ void mask_keys(Scores& scores, const SplitDSm90Problem& problem,
+                                          int first_row, int first_key) {
+  const int end = first_row + thread_row() + problem.diagonal + 1;
+  const int visible[2] = {min(problem.seqlen_k, end) - first_key,
+                          min(problem.seqlen_k, end + 8) - first_key};
+  mask(scores, visible);
+}
+
+__device__ __forceinline__ void store_lse(const float (&lse)[2], const SplitDSm90Problem& problem,
+                                          int first_row, const QueryTile& tile) {
+  if (problem.lse == nullptr || threadIdx.x % 4 != 0) return;
+  const int row = first_row + thread_row();
+  const int64_t head = int64_t{tile.batch} * problem.order.nheads + tile.head;
+  float* const of_head = problem.lse + head * problem.seqlen_q;
+  if (row < problem.seqlen_q) of_head[row] = lse[0];
+  if (row + 8 < problem.seqlen_q) of_head[row + 8] = lse[1];
+}
+
+}  // namespace ffpa

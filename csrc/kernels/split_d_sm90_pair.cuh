@@ -1,0 +1,112 @@
+// split_d-sm90, a cluster of two CTAs for 128 query rows: for O too wide for one CTA's registers.
+//
+// Both CTAs hold Q. A step takes 128 keys: CTA c computes the scores of its 64 of them and owns
+// half the columns of O, so that K and V come from L2 once for 128 rows and no product is done
+// twice. What they tell each other, warpgroup to warpgroup of the same rows: the maxima of their
+// scores, so that both take the same base, and P, as the fragments that wgmma takes from registers.
+//
+// K and V pass as pieces, 64 keys × 64 columns of K and 16 keys × this CTA's columns of V, in the
+// order of use: K(j+1), then V(j) of the own keys and of the peer's. A step of a warpgroup:
+//   S(j+1) = Q·K(j+1)ᵀ, piece by piece
+//   O += own P(j)·V(j), 4 pieces       | the tensor cores work behind the issue by two pieces,
+//   maxima of S(j+1) to the peer       | and a piece is given back when it is two pieces old
+//   O += peer's P(j)·V(j), 4 pieces    |
+//   maxima of the peer, P(j+1)         |
+//   drain, send P(j+1), rescale O      | the other warpgroup's products
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/split_d_sm90_pair_consumer.cuh"
+#include "kernels/split_d_sm90_pair_plan.cuh"
+#include "kernels/split_d_sm90_pair_producer.cuh"
+#include "launch.cuh"
+#include "params.h"
+#include "prim/cluster.cuh"
+#include "prim/device.h"
+#include "prim/setmaxnreg.cuh"
+#include "prim/tensor_map.h"
+
+namespace ffpa {
+
+template <class Plan>
+__global__ void __cluster_dims__(kPairCtas, 1, 1) __launch_bounds__(Plan::num_threads, 1)
+    split_d_sm90_pair_kernel(const __grid_constant__ PairParams params) {
+  extern __shared__ __align__(1024) uint8_t smem_bytes[];
+  auto& smem = *reinterpret_cast<typename Plan::Smem*>(smem_bytes);
+  const uint32_t rank = cluster_rank();
+
+  if (threadIdx.x == 0) Plan::init_barriers(smem);
+  cluster_sync();  // the peer may not send before the barriers are there
+
+  // The shuffle tells the compiler that the role is the same for a whole warp.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
+  if (warpgroup == Plan::kConsumers) {
+    give_registers<Plan::kProducerRegisters>();
+    if (threadIdx.x % kWarpgroupThreads == 0) {
+      SplitDSm90PairProducer<Plan>{params, smem, rank}.run();
+    }
+    __syncwarp();
+  } else {
+    take_registers<Plan::kConsumerRegisters>();
+    SplitDSm90PairConsumer<Plan>{params, smem, warpgroup, rank}.run();
+  }
+  cluster_sync();  // the peer may still read or write this CTA's shared memory
+}
+
+template <SplitDSm90Config kConfig>
+struct SplitDSm90Pair {
+  using Plan = SplitDSm90PairPlan<kConfig>;
+  static constexpr DType dtype = kConfig.dtype;
+  static constexpr Acc acc = kConfig.acc;
+  static constexpr int headdim = kConfig.headdim;
+  static constexpr int Br = kConfig.Br;
+  static constexpr int Bc = kConfig.Bc;
+  static constexpr int num_threads = Plan::num_threads;
+  static constexpr int smem_bytes = sizeof(typename Plan::Smem);
+
+  static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
+    PairParams pair;
+    pair.problem = problem_of<acc>(params, Br);
+    pair.headdim = params.headdim;
+    const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
+    const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
+    cudaError_t status = make_tensor_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br);
+    if (status != cudaSuccess) return status;
+    status = make_tensor_map(pair.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys);
+    if (status != cudaSuccess) return status;
+
+    const bool whole_boxes = params.headdim % Plan::kVBoxColumns == 0;
+    pair.v_boxes_per_load = whole_boxes ? Plan::kVBoxes : 1;
+    for (int rank = 0; rank < kPairCtas; ++rank) {
+      // A CTA whose columns lie beyond a short headdim works on others and stores nothing.
+      const int first = rank * Plan::kColumns < params.headdim ? rank * Plan::kColumns : 0;
+      const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
+      TensorShape shape = kv_shape;
+      shape.columns = columns;
+      status =
+          make_panel_map(pair.v[rank], dtype, element_at(params.v, first), shape, params.v_strides,
+                         Plan::kPieceKeys, Plan::kVBoxColumns, pair.v_boxes_per_load);
+      if (status != cudaSuccess) return status;
+      shape = q_shape;
+      shape.columns = columns;
+      status = make_tensor_map(pair.out[rank], dtype, element_at(params.out, first), shape,
+                               params.out_strides, kWarpgroupRows);
+      if (status != cudaSuccess) return status;
+    }
+
+    int num_clusters;
+    status = num_multiprocessors(num_clusters);
+    if (status != cudaSuccess) return status;
+    num_clusters /= kPairCtas;
+    const int num_tiles = pair.problem.order.num_tiles();
+    if (num_clusters > num_tiles || is_causal(params)) num_clusters = num_tiles;
+    return launch_kernel(split_d_sm90_pair_kernel<Plan>, dim3(kPairCtas * num_clusters),
+                         num_threads, smem_bytes, stream, pair);
+  }
+};
+
+}  // namespace ffpa

@@ -1,0 +1,107 @@
+// The plan of the pair structure (split_d_sm90_pair.cuh): its sizes, and who finds what where in
+// shared memory.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/split_d_sm90_common.cuh"
+#include "prim/mbarrier.cuh"
+#include "prim/tensor_map.h"
+#include "prim/wgmma.cuh"
+#include "tile/ring.cuh"
+#include "tile/warpgroup_softmax.cuh"
+
+namespace ffpa {
+
+constexpr int kPairCtas = 2;
+
+struct PairParams {
+  CUtensorMap q;
+  CUtensorMap k;
+  CUtensorMap v[kPairCtas];    // of each CTA's columns
+  CUtensorMap out[kPairCtas];  // likewise
+  int v_boxes_per_load;        // all boxes of a V piece by one instruction, or one by one
+  int headdim;
+  SplitDSm90Problem problem;
+};
+
+template <SplitDSm90Config kConfig>
+struct SplitDSm90PairPlan {
+  static constexpr DType dtype = kConfig.dtype;
+  static constexpr Acc acc = kConfig.acc;
+  static constexpr int headdim = kConfig.headdim;
+  static constexpr int Br = kConfig.Br;
+  static constexpr int Bc = kConfig.Bc;
+
+  static constexpr int kConsumers = 2;
+  static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = 240;
+
+  static constexpr int kKeys = Bc / kPairCtas;          // whose scores a CTA computes in a step
+  static constexpr int kColumns = headdim / kPairCtas;  // of O that a CTA owns
+  static constexpr int kPieceKeys = 16;                 // of a V piece: one wgmma
+  static constexpr int kOwnPieces = kKeys / kPieceKeys;
+  static constexpr int kKPieces = headdim / kBoxColumns;
+  static constexpr int kVPieces = Bc / kPieceKeys;
+  static constexpr int kVBoxColumns = kColumns % kBoxColumns == 0 ? kBoxColumns : kBoxColumns / 2;
+  static constexpr int kVBoxes = kColumns / kVBoxColumns;
+  static constexpr int kVBoxBytes = kPieceKeys * kVBoxColumns * 2;
+  static constexpr int kOutBoxes = ceil_div(kColumns, kBoxColumns);
+  static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
+  static constexpr int kKPieceBytes = kKeys * kBoxColumns * 2;
+  static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
+  static constexpr int kSlotBytes = kKPieceBytes > kVPieceBytes ? kKPieceBytes : kVPieceBytes;
+  static_assert(Br == kConsumers * kWarpgroupRows, "two warpgroups of 64 rows");
+  static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
+  static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
+
+  // A consumer holds on to three pieces: one being issued and two behind it.
+  static_assert(kConfig.slots >= 6, "the ring needs pieces to come beside those in use");
+
+  struct Smem {
+    alignas(1024) uint8_t q[kKPieces][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t ring[kConfig.slots][kSlotBytes];
+    alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
+    float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
+    float2 peer_sum[kConsumers][kWarpgroupRows / 2];
+    Barrier q_full;
+    Barrier q_free;
+    Ring<kConfig.slots> pieces;
+    Barrier max_full[2][kConsumers];  // the peer's maxima have arrived
+    Barrier sum_full[kConsumers];     // the peer's row sums have arrived
+    Barrier p_full[kConsumers];       // the peer's P has arrived
+    Barrier peer_p_free[kConsumers];  // the peer has read the P that it was sent
+  };
+  static_assert(sizeof(Smem) <= kMaxSmemBytes, "Q and the ring do not fit in shared memory");
+  static constexpr int kPBytes = sizeof(Smem::peer_p) / kConsumers;
+  static constexpr int kRowsBytes = sizeof(Smem::peer_sum) / kConsumers;
+
+  using Scores = Accumulator<QkSum<acc>, kKeys>;
+  using Weights = PackedScores<kKeys>;
+  using Output = Accumulator<PvSum<acc>, kColumns>;
+  using Position = RingPosition<kConfig.slots>;
+
+  struct NamedBarrier {
+    static constexpr int kRowsStaged = 1;  // + consumer: its rows of Q or O are in smem
+  };
+
+  static __device__ __forceinline__ void init_barriers(Smem& smem) {
+    smem.q_full.init(1);
+    smem.q_free.init(kConsumers);
+    smem.pieces.init(kConsumers);
+    for (int consumer = 0; consumer < kConsumers; ++consumer) {
+      smem.max_full[0][consumer].init(1);
+      smem.max_full[1][consumer].init(1);
+      smem.sum_full[consumer].init(1);
+      smem.p_full[consumer].init(1);
+      smem.p_full[consumer].arrive_expecting(kPBytes);
+      smem.peer_p_free[consumer].init(kWarpgroupThreads / 32);
+    }
+    fence_barrier_init();
+  }
+};
+
+}  // namespace ffpa

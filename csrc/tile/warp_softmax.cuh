@@ -1,0 +1,141 @@
+// Online softmax over the score fragments of one warp (mma m16n8k16, prim/mma_sm80.cuh).
+//
+// A warp holds kRowTiles * 16 rows; a quad of lanes shares each row, and a lane sees two rows (h)
+// of each row tile. Exponents are in base 2 and relative to a `base` per row, a whole number: then
+// moving it multiplies sums by a power of two, which never rounds. It moves only when the largest
+// score passes it by more than kHeadroom, so that most tiles leave O alone.
+#pragma once
+
+#include <cstdint>
+
+#include "prim/math.cuh"
+
+namespace ffpa {
+
+template <int kRowTiles, int kColumnTiles>
+using Scores = float[kRowTiles][kColumnTiles][2][2];  // [..][..][h][c]
+
+template <int kRowTiles>
+using PerRow = float[kRowTiles][2];  // [..][h]
+
+// 2^x of a whole x <= 0, exactly; 0 below the smallest normal number.
+__device__ __forceinline__ float power_of_two(float x) {
+  return __int_as_float((static_cast<int>(fmaxf(x, -127.0f)) + 127) << 23);
+}
+
+// Over the four lanes that share a row.
+template <class Operation>
+__device__ __forceinline__ float reduce_quad(float x, const Operation& operation) {
+  x = operation(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return operation(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
+struct Max {
+  __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+struct Plus {
+  __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+};
+
+// Hides key j from row i unless j <= i + diagonal and j < seqlen_k; first_row and first_key are
+// this lane's.
+template <int kRowTiles, int kColumnTiles>
+__device__ __forceinline__ void mask(Scores<kRowTiles, kColumnTiles>& scores, int first_row,
+                                     int first_key, int seqlen_k, int diagonal) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int visible = min(seqlen_k, first_row + 16 * r + 8 * h + diagonal + 1) - first_key;
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          if (8 * n + c >= visible) scores[r][n][h][c] = -kInfinity;
+        }
+      }
+    }
+  }
+}
+
+template <int kRowTiles, int kColumnTiles>
+__device__ __forceinline__ void row_maxima(const Scores<kRowTiles, kColumnTiles>& scores,
+                                           PerRow<kRowTiles>& maxima) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float largest = fmaxf(scores[r][0][h][0], scores[r][0][h][1]);
+#pragma unroll
+      for (int n = 1; n < kColumnTiles; ++n) {
+        largest = fmaxf(largest, fmaxf(scores[r][n][h][0], scores[r][n][h][1]));
+      }
+      maxima[r][h] = reduce_quad(largest, Max());
+    }
+  }
+}
+
+template <int kRowTiles, int kHeadroom>
+struct WarpSoftmax {
+  PerRow<kRowTiles> base;
+  PerRow<kRowTiles> sum;  // over this lane's columns
+
+  __device__ __forceinline__ void reset() {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      base[r][0] = base[r][1] = -kInfinity;
+      sum[r][0] = sum[r][1] = 0.0f;
+    }
+  }
+
+  // Takes in a tile's row maxima. `factor` is what O has to be multiplied by; returns whether any
+  // row of the warp has one that is not 1.
+  __device__ __forceinline__ bool move_base(const PerRow<kRowTiles>& maxima, float scale_log2,
+                                            PerRow<kRowTiles>& factor) {
+    bool any_moves = false;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float top = ceilf(maxima[r][h] * scale_log2);
+        const bool moves = top > base[r][h] + kHeadroom;
+        factor[r][h] = moves ? power_of_two(base[r][h] - top) : 1.0f;
+        base[r][h] = moves ? top : base[r][h];
+        sum[r][h] *= factor[r][h];
+        any_moves |= moves;
+      }
+    }
+    return __any_sync(0xffffffff, any_moves);
+  }
+
+  // Scores become P.
+  template <int kColumnTiles>
+  __device__ __forceinline__ void exponentiate(Scores<kRowTiles, kColumnTiles>& scores,
+                                               float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        // A row that has seen no key: exp2(-inf - 0) is 0, exp2(-inf + inf) would be NaN.
+        const float offset = base[r][h] == -kInfinity ? 0.0f : -base[r][h];
+#pragma unroll
+        for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            float& score = scores[r][n][h][c];
+            score = exp2_approx(fmaf(score, scale_log2, offset));
+            sum[r][h] += score;
+          }
+        }
+      }
+    }
+  }
+};
+
+// The natural log-sum-exp of a row.
+__device__ __forceinline__ float log_sum_exp(float base, float sum) {
+  constexpr float kLn2 = 0.693147180559945309f;
+  return sum == 0.0f ? -kInfinity : (base + log2f(sum)) * kLn2;
+}
+
+}  // namespace ffpa

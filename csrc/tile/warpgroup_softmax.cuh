@@ -1,0 +1,200 @@
+// Online softmax over the score tiles of one warpgroup (wgmma accumulators).
+//
+// A thread holds two rows (Accumulator in prim/wgmma.cuh); the four threads of a quad share them.
+// Exponents are in base 2 and relative to a `base` per row, a whole number: moving it multiplies
+// sums by a power of two, which rounds nothing. It is not always near the maximum, for it moves
+// only when P would exceed the range that O's accumulators leave it, so that most steps leave O
+// alone.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "config.cuh"
+#include "prim/math.cuh"
+#include "prim/wgmma.cuh"
+
+namespace ffpa {
+
+// The range that the accumulators of O leave to P. Sums in F32 have room for a P of 2^8. An F16 O
+// overflows at 65504, so there P is kept below 2^4 and multiplied by 2^-7: 8 Ki keys of the largest
+// weight then overflow only with values above 64, and P is normal down to 2^-7 of a row's largest.
+template <class PvSum>
+struct WeightRange {
+  static constexpr float kLimit = 8.0f;  // log2 of the largest P
+  static constexpr float kScale = 1.0f;
+};
+template <>
+struct WeightRange<__half> {
+  static constexpr float kLimit = 4.0f;
+  static constexpr float kScale = 0.0078125f;
+};
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffff, x, 1);
+  return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+// Hides the keys from `visible[r]` on, counted from the tile's first column.
+template <class Sum, int kColumns>
+__device__ __forceinline__ void mask(Accumulator<Sum, kColumns>& scores, const int (&visible)[2]) {
+  const int first_column = 2 * (threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < scores.kPairs; ++i) {
+    const int room = visible[i % 2] - first_column - 8 * (i / 2);
+    float2 pair = scores.get(i);
+    if (room <= 0) pair.x = -kInfinity;
+    if (room <= 1) pair.y = -kInfinity;
+    scores.set(i, pair);
+  }
+}
+
+// The largest score of each row.
+template <int kColumns>
+__device__ __forceinline__ void row_max(const Accumulator<float, kColumns>& scores,
+                                        float (&max)[2]) {
+#pragma unroll
+  for (int i = 0; i < scores.kPairs; ++i) {
+    const float2 pair = scores.get(i);
+    const float larger = fmaxf(pair.x, pair.y);
+    max[i % 2] = i < 2 ? larger : fmaxf(max[i % 2], larger);
+  }
+  max[0] = quad_max(max[0]);
+  max[1] = quad_max(max[1]);
+}
+
+template <int kColumns>
+__device__ __forceinline__ void row_max(const Accumulator<__half, kColumns>& scores,
+                                        float (&max)[2]) {
+  __half2 larger[2];
+#pragma unroll
+  for (int i = 0; i < scores.kPairs; ++i) {
+    const __half2 pair = reinterpret_cast<const __half2&>(scores.reg[i]);
+    larger[i % 2] = i < 2 ? pair : __hmax2(larger[i % 2], pair);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    max[r] = quad_max(fmaxf(__low2float(larger[r]), __high2float(larger[r])));
+  }
+}
+
+// Multiplies the rows of a tile.
+template <class Sum, int kColumns>
+__device__ __forceinline__ void scale_rows(Accumulator<Sum, kColumns>& tile,
+                                           const float (&factor)[2]) {
+#pragma unroll
+  for (int i = 0; i < tile.kPairs; ++i) {
+    const float2 pair = tile.get(i);
+    tile.set(i, {pair.x * factor[i % 2], pair.y * factor[i % 2]});
+  }
+}
+
+template <class PvSum>
+struct RowSoftmax {
+  // Finite, so that a row whose keys are all hidden so far gives exp2(-inf) and not NaN.
+  static constexpr float kNoBase = -3.0e38f;
+
+  float base[2];
+  float sum[2];  // this thread's columns only
+
+  __device__ __forceinline__ void reset() {
+    base[0] = base[1] = kNoBase;
+    sum[0] = sum[1] = 0.0f;
+  }
+
+  // Moves the bases for scores with these maxima. True if any row of the warp moved: then O has to
+  // be multiplied by `factor`, as the sums have been.
+  __device__ __forceinline__ bool move_base(const float (&max)[2], float scale_log2,
+                                            float (&factor)[2]) {
+    constexpr float kLimit = WeightRange<PvSum>::kLimit;
+    const float top[2] = {max[0] * scale_log2, max[1] * scale_log2};
+    const bool moves = top[0] > base[0] + kLimit || top[1] > base[1] + kLimit;
+    if (!__any_sync(0xffffffff, moves)) return false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float moved = fmaxf(base[r], ceilf(top[r]));
+      factor[r] = exp2_approx(base[r] - moved);
+      base[r] = moved;
+      sum[r] *= factor[r];
+    }
+    return true;
+  }
+
+  // Scores become P, still in their accumulators.
+  template <class Sum, int kColumns>
+  __device__ __forceinline__ void exponentiate(Accumulator<Sum, kColumns>& scores,
+                                               float scale_log2) {
+#pragma unroll
+    for (int i = 0; i < scores.kPairs; ++i) {
+      const int r = i % 2;
+      float2 pair = scores.get(i);
+      pair.x = exp2_approx(fmaf(pair.x, scale_log2, -base[r]));
+      pair.y = exp2_approx(fmaf(pair.y, scale_log2, -base[r]));
+      scores.set(i, pair);
+      sum[r] += pair.x + pair.y;
+    }
+  }
+
+  __device__ __forceinline__ void add_up_quads() {
+    sum[0] = quad_sum(sum[0]);
+    sum[1] = quad_sum(sum[1]);
+  }
+
+  // Once the sums are of whole rows: what makes O of its accumulators (0 for a row that saw no key)
+  // and the natural log-sum-exp.
+  __device__ __forceinline__ void finish(float (&factor)[2], float (&lse)[2]) const {
+    constexpr float kLn2 = 0.693147180559945309f;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      factor[r] = sum[r] == 0.0f ? 0.0f : 1.0f / (sum[r] * WeightRange<PvSum>::kScale);
+      lse[r] = sum[r] == 0.0f ? -kInfinity : (base[r] + log2f(sum[r])) * kLn2;
+    }
+  }
+};
+
+// P as the A operand of the PV products, 16 keys a step: the accumulators of columns 16 k .. 16 k +
+// 15 are, two to a register, just the fragment that wgmma takes.
+template <int kColumns>
+struct PackedScores {
+  uint32_t reg[kColumns / 16][4];
+};
+
+template <DType kDType>
+__device__ __forceinline__ uint32_t pack(float2 pair) {
+  if constexpr (kDType == DType::bf16) {
+    const __nv_bfloat162 packed = __float22bfloat162_rn(pair);
+    return reinterpret_cast<const uint32_t&>(packed);
+  } else {
+    const __half2 packed = __float22half2_rn(pair);
+    return reinterpret_cast<const uint32_t&>(packed);
+  }
+}
+
+template <DType kDType, class PvSum, class QkSum, int kColumns>
+__device__ __forceinline__ void pack_weights(const Accumulator<QkSum, kColumns>& scores,
+                                             PackedScores<kColumns>& packed) {
+#pragma unroll
+  for (int i = 0; i < scores.kPairs; ++i) {
+    uint32_t& pair = packed.reg[i / 4][i % 4];
+    if constexpr (std::is_same_v<QkSum, __half>) {
+      pair = scores.reg[i];
+    } else {
+      pair = pack<kDType>(scores.get(i));
+    }
+    if constexpr (std::is_same_v<PvSum, __half>) {
+      const __half2 scaled = __hmul2(reinterpret_cast<const __half2&>(pair),
+                                     __float2half2_rn(WeightRange<PvSum>::kScale));
+      pair = reinterpret_cast<const uint32_t&>(scaled);
+    }
+  }
+}
+
+}  // namespace ffpa
