@@ -7,7 +7,7 @@ Exact products are summed in groups of 16, one MMA step; what happens to the sum
     qk16_pv32   F16 after each step               F32                           F32
     qk32_pv16   F32                               F16 after each step           F16
     f16         F16 after each step               F16 after each step           F16
-    f16f32      F16, into F32 every 64 columns    F16 after each step           F32
+    f16f32      F16, into F32 every Bd columns    F16 after each step           F32
 
 Softmax is F32 with an integer base b in the exponent, so that a new base scales O by a power of
 two; P is rounded to the input dtype. O in F16 is kept divided by 2^e, e growing with the keys
@@ -25,7 +25,7 @@ from ffpa.inputs import positive_scale
 from ffpa.problem import mask_diagonal
 
 STEP = 16  # columns of QK^T, or keys of PV, that one MMA sums
-BD = 64  # columns of QK^T between two flushes of f16f32
+MAX_BD = 192  # the longest chain of QK^T columns in a shipped f16f32 kernel
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def attention_model(
     acc: str = ...,
     Bc: int = ...,
     Bk: int = ...,
+    Bd: int = ...,
     is_causal: bool = ...,
     scale: float | None = ...,
     causal_align: str = ...,
@@ -73,6 +74,7 @@ def attention_model(
     acc: str = ...,
     Bc: int = ...,
     Bk: int = ...,
+    Bd: int = ...,
     is_causal: bool = ...,
     scale: float | None = ...,
     causal_align: str = ...,
@@ -89,6 +91,7 @@ def attention_model(
     acc: str = "f32",
     Bc: int = 64,
     Bk: int = 32,
+    Bd: int = 64,
     is_causal: bool = False,
     scale: float | None = None,
     causal_align: str = "upper_left",
@@ -98,7 +101,8 @@ def attention_model(
     """What `ffpa.attention` returns on a GPU, to rounding, computed on the CPU.
 
     query (B, Hq, Nq, D), key and value (B, Hkv, Nk, D) in fp16 or bf16, Hkv dividing Hq, Nk > 0.
-    Tiles are Bc keys, F16 chains of PV Bk keys. `rows` picks query rows and makes Nq their number.
+    Tiles are Bc keys, F16 chains of PV Bk keys, and those of QK^T in f16f32 Bd columns. `rows`
+    picks query rows and makes Nq their number.
     Returns the output in the dtype of query, and if asked the F32 log-sum-exp (B, Hq, Nq).
     """
     rounding = ROUNDINGS[acc]
@@ -113,7 +117,7 @@ def attention_model(
     group = nheads_q // nheads_kv
     q = query.float().reshape(batch, nheads_kv, group * len(rows), headdim)
     k, v = key.float(), value.float()
-    scores, factor = _scores(q, k, scale, rounding)
+    scores, factor = _scores(q, k, scale, rounding, Bd)
     hidden = torch.arange(seqlen_k) > last_key.repeat(group)[:, None]
     exponents = (scores * factor).masked_fill_(hidden, -torch.inf)
     out, lse = _softmax_pv(exponents, v, query.dtype, rounding, Bc, Bk)
@@ -131,7 +135,8 @@ def error_bound(acc: str, dtype: str, seqlen_k: int, headdim: int) -> float:
     """
     rounding = ROUNDINGS[acc]
     constant = 5e-4 if dtype == "fp16" else 4e-3
-    qk = 1.2e-4 * math.sqrt(BD if rounding.flush_qk else headdim) if rounding.qk_f16 else 0.0
+    columns = min(headdim, MAX_BD) if rounding.flush_qk else headdim
+    qk = 1.2e-4 * math.sqrt(columns) if rounding.qk_f16 else 0.0
     pv = 4e-5 * math.sqrt(seqlen_k) if rounding.out_f16 else 0.0
     return math.hypot(constant, qk, pv)
 
@@ -141,7 +146,9 @@ def _round_f16(x: Tensor) -> Tensor:
     return x.half().float()
 
 
-def _scores(q: Tensor, k: Tensor, scale: float, rounding: Rounding) -> tuple[Tensor, float]:
+def _scores(
+    q: Tensor, k: Tensor, scale: float, rounding: Rounding, Bd: int
+) -> tuple[Tensor, float]:
     """QK^T [.., rows, Nk] and the factor that turns it into exponents of 2."""
     scale_log2 = scale * math.log2(math.e)
     if not rounding.qk_f16:
@@ -150,7 +157,7 @@ def _scores(q: Tensor, k: Tensor, scale: float, rounding: Rounding) -> tuple[Ten
     shift = min(max(math.floor(math.log2(scale_log2)), -14), 0)
     q = _round_f16(q * 2.0**shift)
     headdim = q.shape[-1]
-    length = BD if rounding.flush_qk else headdim
+    length = Bd if rounding.flush_qk else headdim
     scores = torch.zeros(())
     for start in range(0, headdim, length):
         columns = slice(start, start + length)

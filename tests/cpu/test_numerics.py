@@ -1,12 +1,16 @@
 """The CPU model of the accumulators: exact where it has to be, as wrong as F16 is elsewhere."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
-from ffpa.numerics import ROUNDINGS, attention_model, error_bound
+from ffpa.numerics import MAX_BD, ROUNDINGS, attention_model, error_bound
 from ffpa.reference import attention_reference
+from ffpa_build import manifest
+
+ROOT = Path(__file__).parents[2]
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -100,6 +104,12 @@ def test_error_by_accumulator(acc, seqlen_k, headdim, low, high):
 def test_the_bound_holds_with_room_but_not_much(acc, seqlen_k):
     bound = error_bound(acc, "fp16", seqlen_k, 256)
     assert bound / 4 < model_error(seqlen_k, 256, acc) < bound
+
+
+def test_no_shipped_chain_is_longer_than_the_bound_allows():
+    instances = manifest.load(ROOT)
+    lengths = {int(dict(i.fields)["Bd"]) for i in instances if i.acc == "f16f32"}
+    assert max(lengths) == MAX_BD
 
 
 def test_short_chains_flushed_into_f32_do_not_drift():
