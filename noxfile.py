@@ -54,7 +54,8 @@ def project_python(session: nox.Session) -> str:
 def require_gpu(session: nox.Session, python: str) -> None:
     probe = (
         "import sys, torch\n"
-        "torch.cuda.is_available() or sys.exit('no CUDA device visible: add --gpus all')"
+        "from ffpa.measure.preflight import no_device\n"
+        "torch.cuda.is_available() or sys.exit(no_device())"
     )
     session.run(python, "-c", probe, external=True)
 
@@ -158,15 +159,22 @@ def compare(session: nox.Session) -> None:
     run(session, project_python(session), "-m", "ffpa.report", "compare", *session.posargs)
 
 
+@nox.session(default=False, venv_backend="none")
+def image(session: nox.Session) -> None:
+    """Build the image and test it; `-- --platform linux/arm64 --standin` (20 min, no GPU)."""
+    session.run("docker/image.sh", *session.posargs, external=True)
+
+
 @nox.session(default=False)
 def lock(session: nox.Session) -> None:
     """Pin docker/requirements.in with hashes, one lock file per architecture (1 min, no GPU)."""
-    if session.venv_backend != "none":
-        session.install("uv")
+    if session.venv_backend == "none":
+        session.error("the lock files are made outside the image: run `nox -s lock` there")
+    session.install("uv")
     for machine in ("x86_64", "aarch64"):
         session.run(
             "uv", "pip", "compile", "docker/requirements.in", "--quiet", "--generate-hashes",
-            "--no-emit-index-url", "--python-version", "3.12",
+            "--no-emit-index-url", "--python-version", "3.11",  # the oldest; newer ones fit too
             "--python-platform", f"{machine}-unknown-linux-gnu",
             "--custom-compile-command", "nox -s lock",
             "--output-file", f"docker/lock-{machine}.txt",

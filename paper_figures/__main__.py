@@ -6,12 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from ffpa.record.store import REPOSITORY
+from ffpa.report.page import figures_folder
 from ffpa.report.results import PAPER_FOLDER, Results, recorded_folders
 
-from .build import OUT, build_all
-
-SITE = REPOSITORY / "site"
+from .build import build_all
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,13 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.out and not options.results:
         parser.error("--out needs --results: say whose rows go there")
     if options.results:
-        out = options.out or SITE / "figures" / options.results.name
+        out = options.out or figures_folder(options.results)
         return _build(options.results, out, complete=True)
     # Other devices get what their rows allow; the paper's own set has to be whole.
-    status = _build(PAPER_FOLDER, OUT, complete=True)
+    status = _build(PAPER_FOLDER, figures_folder(PAPER_FOLDER), complete=True)
     for folder in recorded_folders():
         if folder != PAPER_FOLDER:
-            status |= _build(folder, SITE / "figures" / folder.name, complete=False)
+            status |= _build(folder, figures_folder(folder), complete=False)
     return status
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -98,5 +99,20 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     figure.savefig(
         folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None}
     )
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
+    svg = folder / f"{name}.svg"
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    svg.write_text(_numbered(svg.read_text()))
     figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+
+
+def _numbered(svg: str) -> str:
+    """The SVG with ids like p3 for p6199237e93.
+
+    matplotlib's are hashes of coordinates to the last bit, which differs between processors.
+    """
+    names: dict[str, str] = {}
+    return re.sub(
+        r"\b[a-zA-Z][0-9a-f]{10}\b",
+        lambda found: names.setdefault(found[0], f"{found[0][0]}{len(names)}"),
+        svg,
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ffpa import build_info
+from ffpa import build_info, kernels
 
 
 def pytest_addoption(parser):
@@ -86,5 +86,9 @@ def _build():
     try:
         info = build_info()
     except ImportError:  # CPU tests run without the extension
-        return {"source_hash": None, "archs": None}
-    return {"source_hash": info["source_hash"], "archs": info["archs"]}
+        return {"source_hash": None, "archs": None, "instances": 0}
+    return {
+        "source_hash": info["source_hash"],
+        "archs": info["archs"],
+        "instances": len(kernels()),
+    }

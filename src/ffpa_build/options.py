@@ -15,7 +15,8 @@ KNOWN = {
     "FFPA_PYTHON_INCLUDE": "folders (:) of Python.h and what it includes, needed for a cross build",
 }
 
-RUN_TIME = {"FFPA_IMAGE", "FFPA_RESULTS"}  # read by ffpa.record, so a container may have them set
+# For the runs, not the build: an image sets them.
+RUN_TIME = {"FFPA_IMAGE", "FFPA_OUTPUTS", "FFPA_RESULTS", "FFPA_SITE"}
 
 
 @dataclass(frozen=True)

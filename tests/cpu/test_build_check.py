@@ -66,7 +66,6 @@ def test_what_is_as_meant_passes():
     ("changes", "problem"),
     [
         ({"archs": ["80", "90", "90a"]}, "sm_90 was asked for, but no machine code for it is in"),
-        ({"kernels": {SM80: {"80": resources("_Zmma", 8)}}}, "sm_80 spills 8 bytes of registers"),
         ({"kernels": {SM80: {"80": resources("_Zgone")}}}, "sm_80 has no machine code in the"),
         ({"kernels": {SM80: {"90": resources("_Zmma")}}}, "sm_90 has no machine code in the"),
         ({"sass": {SM80: ["HMMA", "ATOM"], SM90: ["HGMMA"]}}, "sm_80 has no ATOM instruction"),
@@ -97,6 +96,12 @@ def test_accumulators_are_those_that_the_name_promises(acc, instructions, ok):
     one = info(archs=[], kernels={name: {"80": resources("_Z")}}, sass={name: meant})
     found = list(check.problems(one, {("80", "_Z"): instructions}))
     assert found == [] if ok else "accumulates in" in found[0]
+
+
+def test_a_spill_is_named():
+    spilling = info(kernels={SM80: {"80": resources("_Zmma", 8)}})
+    assert list(check.spills(spilling)) == [f"{SM80} on sm_80 spills 8 bytes of registers"]
+    assert list(check.spills(info())) == []
 
 
 def test_the_table_sums_up_kernels_of_a_kind():

@@ -179,7 +179,7 @@ def to_row(entry: Entry, rounds: Rounds, settings: Settings, session: Session) -
         samples_ms=samples,
         median_ms=median,
         iqr_ms=iqr_of(samples) if samples else None,
-        tflops=round(entry.ready.flops / median / 1e9, 3) if entry.ready and median else None,
+        tflops=round(entry.ready.flops / median / 1e9, 6) if entry.ready and median else None,
         err_rel=significant(error.relative) if error else None,
         err_max=significant(error.maximum) if error else None,
         rounds=len(samples),

@@ -28,7 +28,7 @@ from .engines import CpuEngine, Engine, GpuEngine, Planner
 from .faults import DeviceLostError, short_reason
 from .identity import Provenance, shape_of
 from .plan import Planned, forecast, is_recorded
-from .preflight import NO_DEVICE
+from .preflight import no_device
 from .show import console, plan_table, progress_bar, results_table
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -104,7 +104,7 @@ class Launch:
                 )
             return engine
         if device is Device.cuda:
-            raise SettingsError(NO_DEVICE)
+            raise SettingsError(no_device())
         why = "no CUDA device" if device is Device.auto else "device=cpu"
         self._console.print(
             f"{why}: the CPU model of the accumulators runs at N up to {MAX_SEQLEN}; it gives "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,40 @@ from omegaconf import DictConfig
 from ffpa.settings import Device
 
 NO_DEVICE = "no CUDA device visible: add --gpus all"
+
+
+def no_device() -> str:
+    """Why torch sees no CUDA device: none there, a torch without CUDA, or too old a driver."""
+    driver = _driver()
+    if driver is None:
+        return NO_DEVICE
+    version, cuda = driver
+    if torch.version.cuda is None:
+        return (
+            f"no CUDA device visible: torch {torch.__version__} is built without CUDA: install one "
+            "with it, on ARM64 from PyTorch's own index (docs/cloud.md)"
+        )
+    if cuda < int(torch.version.cuda.split(".")[0]):
+        return (
+            f"no CUDA device visible: driver {version} is for CUDA {cuda}, torch "
+            f"{torch.__version__} for CUDA {torch.version.cuda}: update the driver, or install a "
+            f"torch built for CUDA {cuda}"
+        )
+    return NO_DEVICE
+
+
+def _driver() -> tuple[str, int] | None:
+    """Version of the NVIDIA driver and the newest major version of CUDA that it runs."""
+    try:
+        library = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        library.nvmlInit()
+        version = library.nvmlSystemGetDriverVersion()
+        return version, library.nvmlSystemGetCudaDriverVersion() // 1000
+    except library.NVMLError:
+        return None
 
 
 class Preflight(Callback):
@@ -29,7 +64,7 @@ class Preflight(Callback):
     def _check(self, config: DictConfig, key: str, mark: Path) -> None:
         wanted = config.device == Device.cuda and not config.dry_run
         if wanted and not torch.cuda.is_available():
-            sys.exit(NO_DEVICE)
+            sys.exit(no_device())
         if mark.exists():
             # Hydra would overwrite the saved settings of the run that is there.
             sys.exit(f"{key} already holds a run: name a new folder, or leave {key} out")

@@ -77,7 +77,7 @@ def _system() -> str:
 
 
 def _lock_hash() -> str | None:
-    lock = REPOSITORY / "docker" / f"requirements-{platform.machine()}.txt"
+    lock = REPOSITORY / "docker" / f"lock-{platform.machine()}.txt"
     return hashlib.sha256(lock.read_bytes()).hexdigest() if lock.exists() else None
 
 

@@ -11,7 +11,16 @@ from pydantic import ValidationError
 
 from .row import Row
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+
+def _repository() -> Path:
+    """The project's folder: this file's, or the current one where the package came as a wheel."""
+    for folder in (Path(__file__).resolve().parents[3], Path.cwd(), *Path.cwd().parents):
+        if (folder / "csrc" / "kernels.toml").exists():
+            return folder
+    return Path.cwd()
+
+
+REPOSITORY = _repository()
 CPU_SLUG = "cpu"
 
 

@@ -21,8 +21,11 @@ from .results import PAPER_FOLDER, Results, shown
 from .tables import GAP, to_markdown
 from .verdicts import Verdict, judge_all, summary
 
-SITE = REPOSITORY / "site"
-PAPER_FIGURES = REPOSITORY / "paper_figures" / "out"
+# Generated pages and figures; an image, whose project folder is read-only, sends them elsewhere.
+REDIRECTED = os.environ.get("FFPA_SITE")
+SITE = Path(REDIRECTED).resolve() if REDIRECTED else REPOSITORY / "site"
+COMMITTED_FIGURES = REPOSITORY / "paper_figures" / "out"
+PAPER_FIGURES = SITE / "figures" / "paper" if REDIRECTED else COMMITTED_FIGURES
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,11 @@ def write_page(
     return pages
 
 
+def figures_folder(rows: Path) -> Path:
+    """Where the figures made of a results folder lie; those of the paper are committed."""
+    return PAPER_FIGURES if rows == PAPER_FOLDER else SITE / "figures" / rows.name
+
+
 def experiment_table(frame: pd.DataFrame) -> pd.DataFrame:
     """All points of an experiment as text, empty columns left out."""
     table = pd.DataFrame(
@@ -125,11 +133,12 @@ def _device(results: Results, verdicts: list[Verdict], out: Path) -> Device:
         link = os.path.relpath(results.folder / f"{name}.jsonl", out)
         stale = bool(frame["stale"].any())
         experiments.append(Experiment(name, experiment_table(frame), link, stale))
-    is_paper = results.folder == PAPER_FOLDER
-    folder = PAPER_FIGURES if is_paper else SITE / "figures" / results.folder.name
     rebuild = "python -m paper_figures"
-    if not is_paper:
+    if results.folder != PAPER_FOLDER:
         rebuild += f" --results {shown(results.folder)}"
+    folder = figures_folder(results.folder)
+    if folder == PAPER_FIGURES and not folder.exists():
+        folder = COMMITTED_FIGURES
     figures = _figures(folder, out, rebuild, prefix=results.name.replace("/", "-"))
     return Device(results, verdicts, figures, experiments)
 
