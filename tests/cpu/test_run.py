@@ -156,6 +156,8 @@ def test_ctrl_c_keeps_the_rows_so_far(run):
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Tests that run in a shell's background inherit that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     path = run.results / "cpu" / "accuracy.jsonl"
     deadline = time.monotonic() + 120
