@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from ffpa.record.nvml import load
 from ffpa.settings import Device
 
 NO_DEVICE = "no CUDA device visible: add --gpus all"
@@ -38,12 +38,10 @@ def no_device() -> str:
 
 def _driver() -> tuple[str, int] | None:
     """Version of the NVIDIA driver and the newest major version of CUDA that it runs."""
-    try:
-        library = importlib.import_module("pynvml")
-    except ImportError:
+    library, _ = load()
+    if library is None:
         return None
     try:
-        library.nvmlInit()
         version = library.nvmlSystemGetDriverVersion()
         return version, library.nvmlSystemGetCudaDriverVersion() // 1000
     except library.NVMLError:

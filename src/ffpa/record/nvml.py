@@ -8,6 +8,19 @@ from typing import Any, Self
 import torch
 
 
+def load() -> tuple[Any, str | None]:
+    """(the initialised library, None), or (None, why there is none)."""
+    try:
+        library = importlib.import_module("pynvml")
+    except ImportError:
+        return None, "nvidia-ml-py is not installed"
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:
+        return None, f"NVML: {error}"
+    return library, None
+
+
 class Nvml:
     """The driver's management library, opened for the device that torch calls `index`."""
 
@@ -18,14 +31,12 @@ class Nvml:
     @classmethod
     def open(cls, index: int) -> tuple[Self | None, str | None]:
         """(nvml, None), or (None, why there is none)."""
-        try:
-            library = importlib.import_module("pynvml")
-        except ImportError:
-            return None, "nvidia-ml-py is not installed"
+        library, why_none = load()
+        if library is None:
+            return None, why_none
         # CUDA and NVML number devices differently, so the device is found by its own id.
         uuid = f"GPU-{torch.cuda.get_device_properties(index).uuid}"
         try:
-            library.nvmlInit()
             return cls(library, library.nvmlDeviceGetHandleByUUID(uuid)), None
         except library.NVMLError as error:
             return None, f"NVML: {error}"
