@@ -99,9 +99,10 @@ struct SplitDSm90Quartet {
     }
 
     int num_clusters;
-    status = num_multiprocessors(num_clusters);
+    status = num_resident_clusters(num_clusters, split_d_sm90_quartet_kernel<Plan>, kQuartetCtas,
+                                   num_threads, smem_bytes);
     if (status != cudaSuccess) return status;
-    num_clusters /= kQuartetCtas;
+    if (num_clusters == 0) return cudaErrorLaunchOutOfResources;
     const int num_tiles = quartet.problem.order.num_tiles();
     if (num_clusters > num_tiles || is_causal(params)) num_clusters = num_tiles;
     return launch_kernel(split_d_sm90_quartet_kernel<Plan>, dim3(kQuartetCtas * num_clusters),

@@ -44,13 +44,13 @@ struct SplitDSm90QuartetConsumer {
     if (elected()) smem.pieces[consumer].free[slot].arrive();
   }
 
-  // Closes the products on a piece as one group. The tensor cores may lag behind by kBehind pieces;
-  // `before` is how many they still had in hand.
-  __device__ __forceinline__ void piece_issued(int before) {
+  // Closes the products on a piece as one group. The tensor cores lag behind by one piece, if `any`
+  // was in hand; it is given back now.
+  __device__ __forceinline__ void piece_issued(bool any) {
     wgmma_commit();
-    if (before == Plan::kBehind) {
-      wgmma_wait<Plan::kBehind>();
-      give_back(position.slot_before(Plan::kBehind));
+    if (any) {
+      wgmma_wait<1>();
+      give_back(position.slot_before(1));
     }
     position.advance();
   }
@@ -60,9 +60,7 @@ struct SplitDSm90QuartetConsumer {
   __device__ __forceinline__ void drain(Accumulator<Sum, kTileColumns>& result) {
     wgmma_wait<0>();
     pin(result);
-#pragma unroll
-    for (int i = Plan::kBehind; i > 0; --i)
-      give_back(position.slot_before(i));
+    give_back(position.slot_before(1));
   }
 
   // S = Q·Kᵀ
@@ -78,27 +76,26 @@ struct SplitDSm90QuartetConsumer {
         WgmmaInstruction<Plan::dtype, Plan::kKeys, false>::ss(
             scores.reg, q.at(i * Plan::kQBoxBytes + d * 2), k.at(d * 2), i + d > 0);
       }
-      piece_issued(i < Plan::kBehind ? i : Plan::kBehind);
+      piece_issued(i > 0);
     }
   }
 
   // O += P·V for 16 keys
   __device__ __forceinline__ void issue_output(Output& output, const uint32_t (&weights)[4],
-                                               int before) {
+                                               bool any) {
     const auto v =
         sum_down_columns<kBoxColumns>(next_piece("consumer: V piece full"), Plan::kVBoxBytes);
     wgmma_fence();
     WgmmaInstruction<Plan::dtype, Plan::kColumns, true>::rs(output.reg, weights, v.at(0), 1);
-    piece_issued(before);
+    piece_issued(any);
   }
 
-  // O += P·V over the own keys; `before`: pieces in flight.
+  // O += P·V over the own keys; `any`: behind a piece in hand.
   __device__ __forceinline__ void issue_own_output(Output& output, const Weights& weights,
-                                                   int before) {
+                                                   bool any) {
 #pragma unroll
-    for (int k = 0; k < Plan::kOwnPieces; ++k) {
-      issue_output(output, weights.reg[k], before + k < Plan::kBehind ? before + k : Plan::kBehind);
-    }
+    for (int k = 0; k < Plan::kOwnPieces; ++k)
+      issue_output(output, weights.reg[k], any || k > 0);
   }
 
   // O += P·V over the others' keys, each fragment of P read just before its use to save registers.
@@ -112,7 +109,7 @@ struct SplitDSm90QuartetConsumer {
 #pragma unroll
       for (int k = 0; k < Plan::kOwnPieces; ++k) {
         const uint4 p = reinterpret_cast<const uint4&>(smem.p[other][k][thread]);
-        issue_output(output, {p.x, p.y, p.z, p.w}, Plan::kBehind);
+        issue_output(output, {p.x, p.y, p.z, p.w}, true);
       }
       // For the next P: by its one reader, or by the first of two.
       const bool in_this_cta = other / Plan::kConsumers == self / Plan::kConsumers;
@@ -236,7 +233,7 @@ struct SplitDSm90QuartetConsumer {
 #pragma unroll 1
     for (; block > 0; --block) {
       issue_scores(scores);
-      issue_own_output(output, weights, Plan::kBehind);
+      issue_own_output(output, weights, true);
       pin(scores);
       if (block - 1 >= blocks.unmasked) {
         mask_keys(scores, problem, tile.first_row, (block - 1) * Plan::Bc + own_keys);
@@ -255,7 +252,7 @@ struct SplitDSm90QuartetConsumer {
       if (moved) scale_rows(output, factor);
     }
 
-    issue_own_output(output, weights, 0);
+    issue_own_output(output, weights, false);
     issue_others_output(output);
     softmax.add_up_quads();
     send_rows(softmax.sum);

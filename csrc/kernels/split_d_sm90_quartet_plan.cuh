@@ -60,9 +60,6 @@ struct SplitDSm90QuartetPlan {
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(kConsumers * kVBoxes <= kKPieces, "O has to fit where Q was");
-  // Pieces that the tensor cores may lag behind the issue by; a piece is given back when it is that
-  // old. Two hide more of the waits, if the ring has room for them beside those to come.
-  static constexpr int kBehind = kSlots > 4 ? 2 : 1;
   static_assert(kSlots >= 3, "a ring needs a piece to come beside the two in use");
 
   struct Smem {
