@@ -28,6 +28,11 @@ struct SplitDSm90Config {
   int Bc;          // keys of a step
   int slots;       // of the shared-memory ring that K and V pass through
   bool ping_pong;  // solo: the warpgroups take turns in issuing products
+  // pair: what a slot holds, and on how many pieces before the last one products may be under way
+  int piece_columns = 128;  // of K
+  int piece_keys = 32;      // of V
+  int behind = 1;
+  bool own_first = false;  // pair: PV over the own keys before the next scores, to save registers
 };
 
 // F16 scores under F32 sums of PV are left out: the compiler serialises the products (C7513).

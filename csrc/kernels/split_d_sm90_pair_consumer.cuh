@@ -43,13 +43,13 @@ struct SplitDSm90PairConsumer {
     if (elected()) smem.pieces.free[slot].arrive();
   }
 
-  // Closes the products on a piece as one group. The tensor cores may lag behind by two pieces;
-  // `before` is how many they still had in hand.
+  // Closes the products on a piece as one group and gives back the oldest piece. `before`: how many
+  // came before since the last drain, where they are few.
   __device__ __forceinline__ void piece_issued(int before) {
     wgmma_commit();
-    if (before == 2) {
-      wgmma_wait<2>();
-      give_back(position.slot_before(2));
+    if (before >= Plan::kBehind) {
+      wgmma_wait<Plan::kBehind>();
+      give_back(position.slot_before(Plan::kBehind));
     }
     position.advance();
   }
@@ -59,57 +59,91 @@ struct SplitDSm90PairConsumer {
   __device__ __forceinline__ void drain(Accumulator<Sum, kTileColumns>& result) {
     wgmma_wait<0>();
     pin(result);
-    give_back(position.slot_before(2));
-    give_back(position.slot_before(1));
+#pragma unroll
+    for (int age = Plan::kBehind; age > 0; --age)
+      give_back(position.slot_before(age));
   }
 
   // S = Q·Kᵀ
-  __device__ __forceinline__ void issue_scores(Scores& scores) {
+  __device__ __forceinline__ void issue_scores(Scores& scores, int before) {
     const auto q = sum_along_rows(smem.q[0] + consumer * kWarpgroupRows * 128);
 #pragma unroll
     for (int i = 0; i < Plan::kKPieces; ++i) {
       const auto k = sum_along_rows(next_piece("consumer: K piece full"));
       wgmma_fence();
 #pragma unroll
-      for (int d = 0; d < kBoxColumns; d += 16) {
+      for (int d = 0; d < kBoxColumns * Plan::kKBoxes; d += 16) {
+        const int in_piece = d / kBoxColumns;
+        const int box = i * Plan::kKBoxes + in_piece;
+        const int in_box = d % kBoxColumns * 2;
+        if (box == Plan::kQBoxes) break;
         WgmmaInstruction<Plan::dtype, Plan::kKeys, false>::ss(
-            scores.reg, q.at(i * Plan::kQBoxBytes + d * 2), k.at(d * 2), i + d > 0);
+            scores.reg, q.at(box * Plan::kQBoxBytes + in_box),
+            k.at(in_piece * Plan::kKBoxBytes + in_box), i + d > 0);
       }
-      piece_issued(i < 2 ? i : 2);
+      piece_issued(before + i);
     }
   }
 
-  // O += P·V for 16 keys
-  __device__ __forceinline__ void issue_output(Output& output, const uint32_t (&weights)[4],
+  // O += P·V for a piece of V over the keys of one CTA; weights(step) are P of 16 keys.
+  template <class GetWeights>
+  __device__ __forceinline__ void issue_output(Output& output, int piece, const GetWeights& weights,
                                                int before) {
-    const auto v = sum_down_columns<Plan::kVBoxColumns>(next_piece("consumer: V piece full"),
-                                                        Plan::kVBoxBytes);
-    wgmma_fence();
-    WgmmaInstruction<Plan::dtype, Plan::kColumns, true>::rs(output.reg, weights, v.at(0), 1);
+    const uint8_t* const v_smem = next_piece("consumer: V piece full");
+    if (piece < Plan::kSidePieces) {
+      if constexpr (Plan::kSidePieces > 0) {
+        const auto v = sum_down_columns<Plan::kSideColumns>(v_smem, 0);
+        auto* const side = output.reg + output.kRegisters * Plan::kVColumns / Plan::kColumns;
+#pragma unroll
+        for (int step = 0; step < Plan::kSteps; ++step) {
+          const uint32_t (&p)[4] = weights(step);
+          wgmma_fence();
+          WgmmaInstruction<Plan::dtype, Plan::kSideColumns, true>::rs(
+              side, p, v.at(step * 16 * Plan::kSideColumns * 2), 1);
+        }
+      }
+    } else {
+      const auto v = sum_down_columns<Plan::kVBoxColumns>(v_smem, Plan::kVBoxBytes);
+#pragma unroll
+      for (int i = 0; i < Plan::kPieceSteps; ++i) {
+        const uint32_t (&p)[4] = weights((piece - Plan::kSidePieces) * Plan::kPieceSteps + i);
+        wgmma_fence();
+        WgmmaInstruction<Plan::dtype, Plan::kVColumns, true>::rs(
+            output.reg, p, v.at(i * 16 * Plan::kVBoxColumns * 2), 1);
+      }
+    }
     piece_issued(before);
   }
 
-  // O += P·V over the own keys; `before`: pieces in flight.
+  // O += P·V over the own keys.
   __device__ __forceinline__ void issue_own_output(Output& output, const Weights& weights,
                                                    int before) {
+    const auto own = [&](int step) -> const uint32_t (&)[4] { return weights.reg[step]; };
 #pragma unroll
-    for (int k = 0; k < Plan::kOwnPieces; ++k) {
-      issue_output(output, weights.reg[k], before + k < 2 ? before + k : 2);
+    for (int piece = 0; piece < Plan::kVPieces; ++piece) {
+      issue_output(output, piece, own, before + piece);
     }
   }
 
-  // O += P·V over the peer's keys, each fragment of P read just before its use to save registers.
-  __device__ __forceinline__ void issue_peer_output(Output& output) {
-    smem.p_full[consumer].wait(steps & 1 ^ 1, "consumer: peer's P");
+  // O += P·V over the peer's keys, with after(piece) after each piece. Fragments of P are read just
+  // before their use to save registers.
+  template <class After>
+  __device__ __forceinline__ void issue_peer_output(Output& output, const After& after) {
     const int thread = threadIdx.x % kWarpgroupThreads;
+    const auto peer = [&](int step) -> const uint32_t (&)[4] {
+      return smem.peer_p[consumer][step][thread];
+    };
+    smem.p_full[consumer].wait(steps & 1 ^ 1, "consumer: peer's P");
 #pragma unroll
-    for (int k = 0; k < Plan::kOwnPieces; ++k) {
-      const uint4 p = reinterpret_cast<const uint4&>(smem.peer_p[consumer][k][thread]);
-      issue_output(output, {p.x, p.y, p.z, p.w}, 2);
+    for (int piece = 0; piece < Plan::kVPieces; ++piece) {
+      issue_output(output, piece, peer, Plan::kBehind);
+      if (piece == Plan::kVPieces - 1) {
+        if (elected()) smem.p_full[consumer].arrive_expecting(Plan::kPBytes);  // for the next
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) remote_arrive(at_peer(&smem.peer_p_free[consumer]));
+      }
+      after(piece);
     }
-    if (elected()) smem.p_full[consumer].arrive_expecting(Plan::kPBytes);  // for the next
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) remote_arrive(at_peer(&smem.peer_p_free[consumer]));
   }
 
   __device__ __forceinline__ void send_maxima(const float (&max)[2]) {
@@ -136,9 +170,9 @@ struct SplitDSm90PairConsumer {
     ++steps;
     const uint32_t full = at_peer(&smem.p_full[consumer]);
 #pragma unroll
-    for (int k = 0; k < Plan::kKeys / 16; ++k) {
+    for (int step = 0; step < Plan::kSteps; ++step) {
       const int thread = threadIdx.x % kWarpgroupThreads;
-      remote_store(at_peer(smem.peer_p[consumer][k][thread]), weights.reg[k], full);
+      remote_store(at_peer(smem.peer_p[consumer][step][thread]), weights.reg[step], full);
     }
   }
 
@@ -167,7 +201,7 @@ struct SplitDSm90PairConsumer {
     if (static_cast<int>(rank) * Plan::kColumns < params.headdim) {
 #pragma unroll 1
       for (int box = 0; box < Plan::kOutBoxes; ++box) {
-        tma_store(params.out[rank], smem.q[box] + row_offset * 128,
+        tma_store(params.columns[rank].out, smem.q[box] + row_offset * 128,
                   {box * kBoxColumns, tile.first_row + row_offset, tile.head, tile.batch});
       }
       tma_store_commit();
@@ -180,7 +214,7 @@ struct SplitDSm90PairConsumer {
   __device__ __forceinline__ void take_query(uint32_t round) {
     smem.q_full.wait(round & 1, "consumer: Q full");
     if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
-      scale_query(Plan::kKPieces, smem.q[0] + consumer * kWarpgroupRows * 128, Plan::kQBoxBytes,
+      scale_query(Plan::kQBoxes, smem.q[0] + consumer * kWarpgroupRows * 128, Plan::kQBoxBytes,
                   params.problem.q_factor);
       named_barrier_sync(Plan::NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
     }
@@ -202,15 +236,19 @@ struct SplitDSm90PairConsumer {
     float max[2];
     float factor[2];
     int block = blocks.count - 1;
+    const auto tell_maxima = [&](int block) {
+      pin(scores);
+      if (block >= blocks.unmasked) {
+        mask_keys(scores, problem, first_row, block * Plan::Bc + own_keys);
+      }
+      row_max(scores, max);
+      send_maxima(max);
+    };
 
     take_query(round);
-    issue_scores(scores);
+    issue_scores(scores, 0);
     drain(scores);
-    if (block >= blocks.unmasked) {
-      mask_keys(scores, problem, first_row, block * Plan::Bc + own_keys);
-    }
-    row_max(scores, max);
-    send_maxima(max);
+    tell_maxima(block);
     take_maxima(max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
@@ -219,16 +257,18 @@ struct SplitDSm90PairConsumer {
 
 #pragma unroll 1
     for (; block > 0; --block) {
-      issue_scores(scores);
-      issue_own_output(output, weights, 2);
-      pin(scores);
-      if (block - 1 >= blocks.unmasked) {
-        mask_keys(scores, problem, first_row, (block - 1) * Plan::Bc + own_keys);
+      if constexpr (Plan::kOwnFirst) {
+        issue_own_output(output, weights, 0);
+        issue_scores(scores, Plan::kBehind);
+        issue_peer_output(output, [&](int piece) {
+          if (piece == Plan::kBehind - 1) tell_maxima(block - 1);
+        });
+      } else {
+        issue_scores(scores, 0);
+        issue_own_output(output, weights, Plan::kBehind);
+        tell_maxima(block - 1);
+        issue_peer_output(output, [](int) {});
       }
-      row_max(scores, max);
-      send_maxima(max);
-      issue_peer_output(output);
-
       take_maxima(max);
       const bool moved = softmax.move_base(max, problem.scale_log2, factor);
       softmax.exponentiate(scores, problem.scale_log2);
@@ -240,7 +280,7 @@ struct SplitDSm90PairConsumer {
     }
 
     issue_own_output(output, weights, 0);
-    issue_peer_output(output);
+    issue_peer_output(output, [](int) {});
     softmax.add_up_quads();
     share_sums(softmax.sum, round & 1);
     float inverse_sum[2];
