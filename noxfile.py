@@ -64,6 +64,15 @@ def run(session: nox.Session, python: str, *arguments: str) -> None:
     session.run(python, *arguments, external=True)
 
 
+def measure_all(session: nox.Session, python: str) -> None:
+    """What follows `--`; otherwise everything, the headline in three processes."""
+    measure = ("experiments/run.py", "device=cuda")
+    run(session, python, *measure, *(session.posargs or ["experiment=all"]))
+    if not session.posargs:
+        for _ in range(2):  # the intervals of the headline cover how processes differ
+            run(session, python, *measure, "experiment=headdim")
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff, mypy, clang-format, shellcheck and hadolint over what they apply to (1 min, no GPU)."""
@@ -107,11 +116,10 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def bench(session: nox.Session) -> None:
-    """Measure experiment=headdim, or what follows `--`, then figures and page (6 min, GPU)."""
+    """Measure all experiments, or what follows `--`, then figures and page (45 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
-    overrides = session.posargs or ["experiment=headdim"]
-    run(session, python, "experiments/run.py", "device=cuda", *overrides)
+    measure_all(session, python)
     run(session, python, "-m", "paper_figures")
     run(session, python, "-m", "ffpa.report", "page")
 

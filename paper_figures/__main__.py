@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from ffpa.record.store import PAPER_FOLDER
 from ffpa.report.page import figures_folder
-from ffpa.report.results import PAPER_FOLDER, Results, recorded_folders
+from ffpa.report.results import Results, recorded_folders
 
 from .build import build_all
 

@@ -11,9 +11,9 @@ import pytest
 import synthetic
 from matplotlib.colors import to_rgb
 
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report.names import EFFICIENT, Contestant
-from ffpa.report.results import PAPER_FOLDER, Results
+from ffpa.report.results import Results
 from ffpa.report.tables import headdim_panel, headdim_table, resource_table, to_tex
 from paper_figures import headdim, style
 from paper_figures.build import OUT, SHEETS, SUMS, build_all, toolkit

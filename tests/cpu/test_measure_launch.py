@@ -21,6 +21,7 @@ class Engine:
     slug = "test-gpu"
     source_hash = "c" * 64
     other_processes = 0
+    capacity = 2**37
 
     def __init__(self, outcomes):
         self.outcomes = outcomes
@@ -64,7 +65,7 @@ def launch(tmp_path, monkeypatch, capsys):
 
     def run(outcomes=None, *, read_rows=True, **changes):
         engine = Engine(outcomes or {})
-        monkeypatch.setattr(Launch, "_engine", lambda self, device: engine)
+        monkeypatch.setattr("ffpa.measure.launch.engine_for", lambda device: engine)
         one = Launch(["experiment=x"])
         for d in (64, 72, 80):
             one.add(OmegaConf.structured(Settings(d=d, results_dir=str(tmp_path), **changes)))

@@ -22,6 +22,7 @@ def _repository() -> Path:
 
 REPOSITORY = _repository()
 CPU_SLUG = "cpu"
+PAPER_FOLDER = REPOSITORY / "experiments" / "results" / "h200"  # the rows that the paper rests on
 
 
 def results_dir() -> Path:

@@ -6,9 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from ffpa.record.store import PAPER_FOLDER
+
 from . import compare, page, readme
 from .claims import CLAIMS_FILE, load_claims
-from .results import PAPER_FOLDER, Results, recorded_folders
+from .results import Results, recorded_folders
 from .tables import to_markdown
 from .verdicts import Verdict, judge_all, summary
 

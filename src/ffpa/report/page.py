@@ -14,10 +14,10 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 
 from .claims import Claim, load_claims
-from .results import PAPER_FOLDER, Results, shown
+from .results import Results, shown
 from .tables import GAP, to_markdown
 from .verdicts import Verdict, judge_all, summary
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa_build import manifest
 
 from .claims import load_claims
-from .results import PAPER_FOLDER, NoRowsError, Results
+from .results import NoRowsError, Results
 from .tables import headdim_caption, headdim_table, to_markdown
 from .verdicts import judge_all, summary
 

@@ -11,14 +11,12 @@ import pandas as pd
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
 from ffpa.record.provenance import tree_source_hash
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 
 from . import statistics
 from .names import EFFICIENT, Contestant, compiled_for
 from .points import Point, Shape
 from .statistics import Estimate
-
-PAPER_FOLDER = REPOSITORY / "experiments" / "results" / "h200"
 
 
 class NoRowsError(Exception):
