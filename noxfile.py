@@ -134,6 +134,14 @@ def accuracy(session: nox.Session) -> None:
 
 
 @nox.session(default=False, tags=["gpu"])
+def profile(session: nox.Session) -> None:
+    """Hardware counters of the best kernels, by Nsight Compute (2 min, GPU)."""
+    python = project_python(session)
+    require_gpu(session, python)
+    run(session, python, "experiments/profile.py", *session.posargs)
+
+
+@nox.session(default=False, tags=["gpu"])
 def gpu_tests(session: nox.Session) -> None:
     """The GPU tests; `-- --record FILE` keeps the outcome as JSON (3 min, GPU)."""
     python = project_python(session)

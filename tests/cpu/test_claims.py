@@ -109,7 +109,7 @@ def test_a_failed_point_refutes_the_claim(status: str) -> None:
         claim({"kind": "every", **TFLOPS}, {"low": 0}), [*rows()[:1], bad, *rows()[2:]]
     )
     assert verdict.name == "does not hold"
-    assert f"512: {status}, broken" in verdict.why
+    assert verdict.why == f"D = 512: {status} (broken)"
 
 
 def test_a_point_that_this_machine_cannot_run_is_not_tested() -> None:

@@ -120,6 +120,24 @@ class Results:
                 pairs.append((other.samples_ms, row.samples_ms))
         return statistics.paired_ratio(pairs) if pairs else None
 
+    def over_peers(
+        self, experiment: str, contestant: Contestant
+    ) -> dict[Shape, tuple[Contestant, Estimate]]:
+        """By shape, the fastest of the baselines in the same processes, and the speed-up over it.
+
+        Shapes at which the contestant or every baseline failed are left out.
+        """
+        points = self.points(experiment)
+        peers = {point.contestant for point in points if point.contestant.is_peer}
+        found = {}
+        for point in points:
+            if point.contestant == contestant:
+                ratios = [(peer, self.speedup(point, peer)) for peer in sorted(peers)]
+                known = [(peer, ratio) for peer, ratio in ratios if ratio]
+                if known:
+                    found[point.shape] = min(known, key=lambda entry: entry[1].value)
+        return found
+
     def frame(self, experiment: str, over: Contestant = EFFICIENT) -> pd.DataFrame:
         """One line per point: identity, status, medians, rate, speed-up, errors, staleness."""
         key = (experiment, over)
@@ -145,6 +163,7 @@ class Results:
         speedup = None if alone else self.speedup(point, over)
         return {
             "contestant": point.contestant,
+            "shape": point.shape,
             "experiment": row.experiment,
             "size": point.size,
             "kernel": row.kernel,
@@ -158,6 +177,7 @@ class Results:
             "seqlen_k": row.seqlen_k,
             "headdim": row.headdim,
             "causal": row.causal,
+            "input_scale": row.input_scale,
             "status": row.status,
             "reason": row.reason or "",
             "backend": row.backend,
@@ -168,11 +188,24 @@ class Results:
             **_columns("speedup", speedup),
             "err_rel": row.err_rel,
             "err_max": row.err_max,
+            "repeats": point.repeats,
+            "registers": self._registers(row),
             "samples": sum(len(row.samples_ms) for row in point.rows),
             "processes": len({_run(row)[:2] for row in point.rows}),
             "discarded": sum(row.discarded for row in point.rows),
             "stale": point.stale,
         }
+
+    def _registers(self, row: Row) -> int | None:
+        """Registers a thread of the kernel that ran, as compiled for the device."""
+        environment = self.environments.get(row.env_hash)
+        build = environment.builds.get(row.source_hash) if environment else None
+        if not environment or not environment.gpu or not build:
+            return None
+        device = (environment.gpu.capability or "").replace(".", "")
+        compiled = build.kernels.get(row.backend, {})
+        own = [costs for arch, costs in compiled.items() if arch.rstrip("a") == device]
+        return own[0]["registers"] if own else None
 
 
 def recorded_folders() -> list[Path]:

@@ -12,7 +12,7 @@ from .results import NoRowsError, Results, contestants_in, only
 
 GAP = "–"
 HEADDIMS = range(320, 1025, 64)
-SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k"]
+SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "input_scale"]
 
 
 def headdim_panel(
