@@ -10,6 +10,7 @@ import pandas as pd
 
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
+from ffpa.record.profile import Profiles, load_profiles
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 
@@ -23,6 +24,10 @@ class NoRowsError(Exception):
     """Nothing recorded to show; the message says which command records it."""
 
 
+class NotRecordedError(NoRowsError):
+    """An experiment, or the profile, of which nothing at all was recorded."""
+
+
 @dataclass(frozen=True)
 class Results:
     """Everything recorded in one folder such as experiments/results/h200; newest rows last."""
@@ -31,6 +36,7 @@ class Results:
     rows: tuple[Row, ...]
     environments: dict[str, Environment]
     source_hash: str  # of the work tree: what rows have to match
+    profiles: Profiles | None = None
     _by_run: dict[tuple[object, ...], Row] = field(default_factory=dict, repr=False)
     _frames: dict[tuple[str, Contestant], pd.DataFrame] = field(default_factory=dict, repr=False)
 
@@ -49,7 +55,8 @@ class Results:
         }
         rows = [row for file in sorted(folder.glob("*.jsonl")) for row in load_rows(file)]
         rows.sort(key=lambda row: started.get(row.run_id, ""))
-        return cls(folder, tuple(rows), environments, source_hash or tree_source_hash())
+        profiles = load_profiles(folder)
+        return cls(folder, tuple(rows), environments, source_hash or tree_source_hash(), profiles)
 
     @property
     def name(self) -> str:
@@ -94,11 +101,11 @@ class Results:
         """Points of an experiment, ordered by contestant, then shape.
 
         Raises:
-            NoRowsError: the experiment was not recorded here.
+            NotRecordedError: the experiment was not recorded here.
         """
         rows = [row for row in self.rows if row.experiment == experiment]
         if not rows:
-            raise NoRowsError(
+            raise NotRecordedError(
                 f"no rows of experiment {experiment} in {shown(self.folder)}: "
                 f"`nox -s bench -- experiment={experiment}` on a machine with a GPU records them"
             )
