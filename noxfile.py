@@ -7,6 +7,7 @@ the interpreter that runs nox. Whatever follows `--` goes to the command underne
 
 from __future__ import annotations
 
+import shutil
 import sys
 import venv
 from pathlib import Path
@@ -157,10 +158,27 @@ def figures(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def report(session: nox.Session) -> None:
-    """Write the report page and the README's generated blocks (1 min, no GPU)."""
+    """Write the report page, the README's generated blocks, paper/sample.tex (1 min, no GPU)."""
     python = project_python(session)
     run(session, python, "-m", "ffpa.report", "page", *session.posargs)
     run(session, python, "-m", "ffpa.report", "readme")
+    run(session, python, "-m", "ffpa.report", "latex")
+
+
+@nox.session(default=False)
+def paper(session: nox.Session) -> None:
+    """Set paper/sample.tex, every figure and table on two pages, with pdflatex (1 min, no GPU)."""
+    run(session, project_python(session), "-m", "ffpa.report", "latex")
+    if shutil.which("pdflatex") is None:
+        session.error(
+            "paper/sample.tex is written, and pdflatex is missing: install it, on Debian as "
+            "texlive-latex-recommended, texlive-fonts-recommended and lmodern"
+        )
+    with session.chdir("paper"):
+        for _ in range(2):  # the second time for the references
+            session.run(
+                "pdflatex", "-interaction=batchmode", "-halt-on-error", "sample.tex", external=True
+            )
 
 
 @nox.session(default=False)

@@ -103,21 +103,20 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     shapes = panel.drop_duplicates("scenario").sort_values("scenario")
     table = pd.DataFrame({"scenario": shapes["scenario"], "shape": shapes["problem"]})
     for contestant in contestants_in(panel):
-        points = only(panel, contestant).set_index("scenario")
-        table[contestant.label] = [_cell(points, name) for name in table["scenario"]]
+        table[contestant.label] = _cells(only(panel, contestant), table["scenario"])
     save_table(table, folder, TABLE_NAME)
     absent = f"; could run none: {', '.join(idle)}" if idle else ""
     return f"{results.device}; medians in TFLOP/s (speed-up over {EFFICIENT.label}){absent}"
 
 
-def _cell(points: pd.DataFrame, name: str) -> str:
-    if name not in points.index:
-        return GAP
-    rate, speedup = points.loc[name, ["tflops", "speedup"]].astype(float)
-    if math.isnan(rate):
-        return GAP
-    text = f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
-    return text if math.isnan(speedup) else f"{text} ({speedup:.2f})"
+def _cells(points: pd.DataFrame, scenarios: pd.Series[str]) -> list[str]:
+    values = points.set_index("scenario")[["tflops", "speedup"]].astype(float)
+    cells = []
+    for rate, speedup in values.reindex(scenarios).itertuples(index=False):
+        text = f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
+        with_speedup = text if math.isnan(speedup) else f"{text} ({speedup:.2f})"
+        cells.append(GAP if math.isnan(rate) else with_speedup)
+    return cells
 
 
 FIGURE = Sheet(NAME, "Speed-up on the shapes of real models", "scenarios", build)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ffpa.record.store import PAPER_FOLDER
 
-from . import compare, page, readme
+from . import compare, latex, page, readme
 from .claims import CLAIMS_FILE, load_claims
 from .results import Results, recorded_folders
 from .tables import to_markdown
@@ -70,6 +70,13 @@ def _readme(options: argparse.Namespace) -> int:
     return 0
 
 
+def _latex(options: argparse.Namespace) -> int:
+    folder = options.results or PAPER_FOLDER
+    figures = options.figures or page.built_figures(folder)
+    print(latex.write_sample(Results.load(folder), figures, options.out))
+    return 0
+
+
 def _folders(options: argparse.Namespace) -> list[Path]:
     return [options.results] if options.results else recorded_folders() or [PAPER_FOLDER]
 
@@ -101,7 +108,11 @@ def _parser() -> argparse.ArgumentParser:
     html = commands.add_parser("page", help="write the report page and its Markdown twin")
     html.add_argument("--out", type=Path, default=page.SITE, help="folder to write into")
     html.set_defaults(run=_page)
-    for command in (claims, html):
+    sample = commands.add_parser("latex", help="write a LaTeX sample with every figure and table")
+    sample.add_argument("--figures", type=Path, help="folder of the figures; by default the rows'")
+    sample.add_argument("--out", type=Path, default=latex.PAPER, help="folder to write into")
+    sample.set_defaults(run=_latex)
+    for command in (claims, html, sample):
         command.add_argument("--results", type=Path, help="one folder of rows; otherwise all")
 
     files = commands.add_parser("compare", help="two result files, point by point")

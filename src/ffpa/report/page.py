@@ -103,6 +103,12 @@ def figures_folder(rows: Path) -> Path:
     return PAPER_FIGURES if rows == PAPER_FOLDER else SITE / "figures" / rows.name
 
 
+def built_figures(rows: Path) -> Path:
+    """Where they lie already: the committed ones of the paper serve until others are built."""
+    folder = figures_folder(rows)
+    return COMMITTED_FIGURES if folder == PAPER_FIGURES and not folder.exists() else folder
+
+
 def experiment_table(frame: pd.DataFrame) -> pd.DataFrame:
     """All points of an experiment as text, empty columns left out."""
     table = pd.DataFrame(
@@ -136,9 +142,7 @@ def _device(results: Results, verdicts: list[Verdict], out: Path) -> Device:
     rebuild = "python -m paper_figures"
     if results.folder != PAPER_FOLDER:
         rebuild += f" --results {shown(results.folder)}"
-    folder = figures_folder(results.folder)
-    if folder == PAPER_FIGURES and not folder.exists():
-        folder = COMMITTED_FIGURES
+    folder = built_figures(results.folder)
     figures = _figures(folder, out, rebuild, prefix=results.name.replace("/", "-"))
     return Device(results, verdicts, figures, experiments)
 
