@@ -7,6 +7,7 @@ the interpreter that runs nox. Whatever follows `--` goes to the command underne
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import venv
@@ -126,6 +127,19 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(default=False, tags=["gpu"])
+def reproduce(session: nox.Session) -> None:
+    """Measure everything anew, into reproduced/, beside the authors' rows (45 min, GPU)."""
+    python = project_python(session)
+    require_gpu(session, python)
+    session.env["FFPA_RESULTS"] = os.environ.get("FFPA_RESULTS", str(ROOT / "reproduced"))
+    measure_all(session, python)
+    run(session, python, "-m", "paper_figures")
+    # A claim that does not hold here is a result, to be read on the page.
+    session.run(python, "-m", "ffpa.report", "claims", external=True, success_codes=[0, 1])
+    run(session, python, "-m", "ffpa.report", "page")
+
+
+@nox.session(default=False, tags=["gpu"])
 def accuracy(session: nox.Session) -> None:
     """Errors against float64 over N, D and input scale: experiment=accuracy (3 min, GPU)."""
     python = project_python(session)
@@ -158,23 +172,23 @@ def figures(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def report(session: nox.Session) -> None:
-    """Write the report page, the README's generated blocks, paper/sample.tex (1 min, no GPU)."""
+    """Write the report page and the README's generated blocks (1 min, no GPU)."""
     python = project_python(session)
     run(session, python, "-m", "ffpa.report", "page", *session.posargs)
     run(session, python, "-m", "ffpa.report", "readme")
-    run(session, python, "-m", "ffpa.report", "latex")
 
 
 @nox.session(default=False)
 def paper(session: nox.Session) -> None:
     """Set paper/sample.tex, every figure and table on two pages, with pdflatex (1 min, no GPU)."""
-    run(session, project_python(session), "-m", "ffpa.report", "latex")
+    python = project_python(session)
+    sample = session.run(python, "-m", "ffpa.report", "latex", external=True, silent=True)
     if shutil.which("pdflatex") is None:
         session.error(
             "paper/sample.tex is written, and pdflatex is missing: install it, on Debian as "
             "texlive-latex-recommended, texlive-fonts-recommended and lmodern"
         )
-    with session.chdir("paper"):
+    with session.chdir(Path(str(sample).strip()).parent):
         for _ in range(2):  # the second time for the references
             session.run(
                 "pdflatex", "-interaction=batchmode", "-halt-on-error", "sample.tex", external=True

@@ -36,7 +36,7 @@ def _claims(options: argparse.Namespace) -> int:
         verdicts = judge_all(claims, results)
         print(f"{results.device} ({results.name}): {summary(verdicts)}\n")
         for verdict in verdicts:
-            print(_verdict_text(verdict))
+            print(_verdict_text(verdict, results.setting))
         failed += [f"{folder.name}: {verdict.claim.id}" for verdict in verdicts if verdict.fails]
         print()
     if failed:
@@ -81,7 +81,7 @@ def _folders(options: argparse.Namespace) -> list[Path]:
     return [options.results] if options.results else recorded_folders() or [PAPER_FOLDER]
 
 
-def _verdict_text(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict, here: str) -> str:
     claim = verdict.claim
     lines = [f"{verdict.name:<15}  {claim.id}: {claim.statement}"]
     values = [f"expected {claim.expected}"]
@@ -92,6 +92,8 @@ def _verdict_text(verdict: Verdict) -> str:
     lines.append(" " * 17 + "; ".join(values))
     if verdict.why:
         lines.append(" " * 17 + verdict.why)
+    if verdict.explanation:
+        lines.append(" " * 17 + f"there {claim.setting}; here {here}. {verdict.explanation}")
     if verdict.name in ("stale", "not tested here"):
         lines.append(" " * 17 + f"to test it: {claim.command}")
     return "\n".join(lines)

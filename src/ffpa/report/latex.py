@@ -11,10 +11,11 @@ import jinja2
 from ffpa.record.store import REPOSITORY
 
 from .claims import load_claims
+from .page import REDIRECTED, SITE
 from .results import Results
 from .verdicts import judge_all
 
-PAPER = REPOSITORY / "paper"
+PAPER = SITE / "paper" if REDIRECTED else REPOSITORY / "paper"
 TEMPLATE = Path(__file__).parent / "templates" / "sample.tex.j2"
 # Beyond what TeX's own escapes cover: what our captions hold.
 SYMBOLS = {

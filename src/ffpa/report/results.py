@@ -60,10 +60,19 @@ class Results:
 
     @property
     def name(self) -> str:
-        """The folder's name; with its parent's when it lies outside the project."""
-        if self.folder.is_relative_to(REPOSITORY):
+        """The folder's name; with its parent's when it is not among the committed ones."""
+        if self.folder.parent == PAPER_FOLDER.parent:
             return self.folder.name
-        return f"{self.folder.parent.name}/{self.folder.name}"
+        return f"{self.folder.parent.name}-{self.folder.name}"
+
+    @property
+    def setting(self) -> str:
+        """Device and software in short: "NVIDIA H200, CUDA 13.0, torch 2.11.0"."""
+        if self.environment is None:
+            return self.device
+        software = self.environment.software
+        cuda = f", CUDA {software.cuda_runtime}" if software.cuda_runtime else ""
+        return f"{self.device}{cuda}, torch {software.torch.split('+')[0]}"
 
     @property
     def environment(self) -> Environment | None:
@@ -86,6 +95,18 @@ class Results:
     @property
     def experiments(self) -> list[str]:
         return sorted({row.experiment for row in self.rows})
+
+    def commands(self, experiment: str) -> list[str]:
+        """The command lines that recorded an experiment's rows, with their dates."""
+        wanted = dict.fromkeys(
+            (row.env_hash, row.run_id) for row in self.rows if row.experiment == experiment
+        )
+        found = []
+        for env_hash, run_id in wanted:
+            environment = self.environments.get(env_hash)
+            if environment and (run := environment.runs.get(run_id)):
+                found.append(f"python {run.command}  # {run.started[:10]}")
+        return found
 
     def build_of(self, contestant: Contestant) -> Build | None:
         """How the extension that the newest rows of a kernel came from was compiled."""

@@ -43,9 +43,10 @@ def headdim_panel(
 
 
 def one_setting(frame: pd.DataFrame) -> pd.DataFrame:
-    """The points of the problem size that has the most of them (the longer at a tie)."""
+    """The points of the size that has most of them; at a tie the longer, then smaller inputs."""
     sizes = frame.groupby(SETTING).size().reset_index(name="points")
-    chosen = sizes.sort_values(["points", "seqlen_k"]).iloc[-1]
+    order = ["points", "seqlen_k", "input_scale"]
+    chosen = sizes.sort_values(order, ascending=[True, True, False]).iloc[-1]
     return frame[(frame[SETTING] == chosen[SETTING]).all(axis="columns")]
 
 

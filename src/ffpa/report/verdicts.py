@@ -31,6 +31,11 @@ class Verdict:
     why: str = ""
 
     @property
+    def explanation(self) -> str:
+        """What differs from where the claim was made, when it does not hold here."""
+        return (self.claim.differs or "") if self.name == "does not hold" else ""
+
+    @property
     def fails(self) -> bool:
         return self.claim.gate and self.name == "does not hold"
 
