@@ -79,7 +79,10 @@ class Device:
 
     @property
     def summary(self) -> str:
-        return summary(self.verdicts)
+        """How the claims fared: this project's, then the paper's."""
+        ours = [verdict for verdict in self.verdicts if verdict.claim.source == "ours"]
+        papers = [verdict for verdict in self.verdicts if verdict.claim.source == "paper"]
+        return f"this project's claims {summary(ours)}; the paper's {summary(papers)}"
 
     @property
     def is_authors(self) -> bool:
@@ -119,6 +122,7 @@ def write_page(
         },
         "environment": _environment_table([device.results for device in devices]),
         "differing": _differing,
+        "settings": list(dict.fromkeys(claim.setting for claim in claims if claim.setting)),
         "command": "nox -s bench -- experiment=headdim",
     }
     pages = []
@@ -272,7 +276,7 @@ def _verdict_table(claims: Sequence[Claim], devices: Sequence[Device]) -> pd.Dat
     table = {
         "claim": [claim.statement for claim in claims],
         "source": [claim.source for claim in claims],
-        "authors": [claim.authors or GAP for claim in claims],
+        "paper": [claim.authors or GAP for claim in claims],
         "expected": [claim.expected for claim in claims],
     }
     for device in devices:
