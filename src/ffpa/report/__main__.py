@@ -60,14 +60,16 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _readme(options: argparse.Namespace) -> int:
-    if options.check:
-        text = options.readme.read_text()
-        if readme.rewrite(text) != text:
-            print(f"{options.readme} is out of date: run `nox -s report`", file=sys.stderr)
-            return 1
-    elif readme.update(options.readme):
-        print(f"{options.readme}: generated blocks rewritten")
-    return 0
+    stale = 0
+    for path in [options.readme] if options.readme else readme.PAGES:
+        text = path.read_text()
+        if not options.check:
+            if readme.update(path):
+                print(f"{path}: generated blocks rewritten")
+        elif readme.rewrite(text) != text:
+            print(f"{path} is out of date: run `nox -s report`", file=sys.stderr)
+            stale = 1
+    return stale
 
 
 def _latex(options: argparse.Namespace) -> int:
@@ -125,8 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     files.set_defaults(run=_compare)
 
-    blocks = commands.add_parser("readme", help="rewrite the README's generated blocks")
-    blocks.add_argument("--readme", type=Path, default=readme.README)
+    blocks = commands.add_parser("readme", help="rewrite the generated blocks of README and docs")
+    blocks.add_argument("--readme", type=Path, help="one page; otherwise all that have blocks")
     blocks.add_argument("--check", action="store_true", help="only tell whether it is up to date")
     blocks.set_defaults(run=_readme)
     return parser
