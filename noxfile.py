@@ -153,7 +153,7 @@ def profile(session: nox.Session) -> None:
     """Hardware counters of the best kernels, by Nsight Compute (2 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
-    run(session, python, "experiments/profile.py", *session.posargs)
+    run(session, python, "experiments/profile_kernels.py", *session.posargs)
 
 
 @nox.session(default=False, tags=["gpu"])

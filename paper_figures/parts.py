@@ -106,7 +106,7 @@ def running(panel: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[str]
 
 def notes_of(results: Results, panel: pd.DataFrame, quantity: str, size: str) -> list[str]:
     """Small print under a figure: device and shape, marks, staleness."""
-    timed = "; median and 95 % interval" if f"{quantity}_low" in panel else ""
+    timed = f"; median and 95 % interval, {_processes(panel)}" if f"{quantity}_low" in panel else ""
     notes = [f"{results.device}; {size}{timed}"]
     kernel_notes = {
         note for contestant in contestants_in(panel) if (note := results.note(contestant))
@@ -120,6 +120,14 @@ def notes_of(results: Results, panel: pd.DataFrame, quantity: str, size: str) ->
     if stale := stale_labels(panel):
         notes.append(f"STALE, recorded with other kernel sources: {', '.join(stale)}")
     return notes
+
+
+def _processes(panel: pd.DataFrame) -> str:
+    """How many independent runs the points rest on."""
+    counts = panel["processes"][panel["counts"].astype(bool)]
+    least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    number = str(most) if least == most else f"{least} to {most}"
+    return f"{number} process" + ("" if number == "1" else "es")
 
 
 def marked(results: Results, contestant: Contestant) -> str:

@@ -181,6 +181,20 @@ def test_captions_name_device_shape_marks_and_the_other_architecture(built: Path
         assert "STALE" not in captions[name]
     assert "W wrong result" in captions["headdim_tflops"]
     assert "could run at no D: SDPA flash" in captions["headdim_table"]
+    assert "95 % interval, 1 process" in captions["headdim_tflops"]
+
+
+def test_captions_tell_how_many_processes_stand_behind_the_points(tmp_path: Path) -> None:
+    rows = [
+        synthetic.row(kernel, acc, dim, 200.0, process=process)
+        for kernel, acc in (("sdpa-efficient", None), ("split_d-sm80", "f16"))
+        for dim in (320, 384)
+        for process in (1, 2, 3)
+        if (dim, process) != (384, 3)
+    ]
+    results = Results.load(synthetic.write(tmp_path / "gpu", rows), synthetic.SOURCES)
+    panel = headdim_panel(results.frame("headdim"))
+    assert "interval, 2 to 3 processes" in notes_of(results, panel, "tflops", "B=1")[0]
 
 
 def test_rows_of_other_sources_are_called_stale_in_the_picture(

@@ -77,7 +77,7 @@ def test_profiles_come_back_from_the_disk(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_it_says_so():
-    command = [sys.executable, "experiments/profile.py"]
+    command = [sys.executable, "experiments/profile_kernels.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "no CUDA device visible" in done.stderr and "Traceback" not in done.stderr

@@ -12,7 +12,7 @@ from ffpa.record import Environment, Row, load_environments, load_rows, results_
 from ffpa.record.environment import Build
 from ffpa.record.profile import Profiles, load_profiles
 from ffpa.record.provenance import tree_source_hash
-from ffpa.record.store import PAPER_FOLDER, REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
 
 from . import statistics
 from .names import EFFICIENT, Contestant, compiled_for
@@ -238,7 +238,7 @@ class Results:
 
 def recorded_folders() -> list[Path]:
     """Device folders that hold rows: the paper's first, then by name."""
-    roots = dict.fromkeys([PAPER_FOLDER.parent, results_dir()])
+    roots = dict.fromkeys([PAPER_FOLDER.parent, results_dir(), REPRODUCED])
     found = {file.parent for root in roots for file in root.glob("*/*.jsonl")}
     return sorted(found, key=lambda folder: (folder != PAPER_FOLDER, folder))
 

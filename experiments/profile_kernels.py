@@ -1,4 +1,4 @@
-"""Hardware counters of our kernels by Nsight Compute: `python experiments/profile.py --help`."""
+"""Hardware counters of our kernels by Nsight Compute: `python experiments/profile_kernels.py --help`."""
 
 import argparse
 import os
@@ -114,7 +114,7 @@ def version() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(prog="experiments/profile.py", description=__doc__)
+    options = argparse.ArgumentParser(prog="experiments/profile_kernels.py", description=__doc__)
     options.add_argument("--d", type=int, nargs="+", default=[320, 512, 576, 1024])
     options.add_argument("--h", type=int, default=32)
     options.add_argument("--n", type=int, default=8192)
