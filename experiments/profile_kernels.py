@@ -1,4 +1,4 @@
-"""Hardware counters of our kernels by Nsight Compute: `python experiments/profile_kernels.py --help`."""
+"""Hardware counters of our kernels by Nsight Compute; see --help."""
 
 import argparse
 import os

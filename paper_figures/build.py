@@ -48,6 +48,7 @@ SHEETS: tuple[Sheet, ...] = (
     ablation.TABLE,
     roofline.FIGURE,
     roofline.TABLE,
+    roofline.PROFILE,
 )
 MANIFEST = "figures.json"
 SUMS = "SHA256SUMS"

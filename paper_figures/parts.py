@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -166,6 +166,3 @@ def some(panel: pd.DataFrame, what: str) -> pd.DataFrame:
     if panel.empty:
         raise NoRowsError(f"no {what} recorded")
     return panel
-
-
-Choice = Callable[[Contestant], bool]

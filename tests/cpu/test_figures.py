@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ HEADDIM_PICTURES = ("headdim_speedup_f16", "headdim_speedup_f32", "headdim_tflop
 PICTURES = (*HEADDIM_PICTURES, "peers", "accumulation", "accuracy", "seqlen", "scenarios",
             "ablation", "roofline")  # fmt: skip
 TABLES = ("headdim_table", "build_table", "peers_table", "accumulation_table", "scenarios_table",
-          "ablation_table", "profile_table")  # fmt: skip
+          "ablation_table", "roofline_table", "profile_table")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -339,6 +340,8 @@ def test_the_roofline_is_relative_to_the_ceiling_of_the_same_run(built: Path) ->
     ours = data[(data["kernel"] == "split_d-sm90") & (data["acc"] == "f32")]
     assert ours["of_ceiling"].between(0.85, 0.97).all()
     assert "hollow: share of cycles" in caption
+    table = pd.read_csv(built / "roofline_table.csv", dtype=str).set_index("D")
+    assert re.fullmatch(r"\d+ \(0\.4\d\), 255 \+ 16 B", table.loc["1024", "split_d-sm80 F32"])
 
 
 def test_the_profile_names_the_longest_stalls_but_not_issuing(built: Path) -> None:

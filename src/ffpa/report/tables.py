@@ -99,7 +99,7 @@ def resource_table(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
     for contestant in contestants_in(panel):
         if contestant.is_ours:
-            cells = [_resources(results, contestant, dim) for dim in table["D"]]
+            cells = [resources(results, contestant, dim) for dim in table["D"]]
             if any(cell != GAP for cell in cells):
                 table[contestant.label] = cells
     if len(table.columns) == 1:
@@ -148,7 +148,8 @@ def _cell(points: pd.DataFrame, dim: int) -> str:
     return text
 
 
-def _resources(results: Results, contestant: Contestant, dim: int) -> str:
+def resources(results: Results, contestant: Contestant, dim: int) -> str:
+    """Registers per thread, and bytes spilled if any, as compiled for the device."""
     build = results.build_of(contestant)
     device = (results.capability or "").replace(".", "")
     # A kernel runs any head dimension up to the one it was compiled for, on the nearest above.
