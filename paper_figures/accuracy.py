@@ -83,7 +83,7 @@ def _shade(axes: Axes, start: float) -> None:
     axes.axvspan(start, right, color="#eeeeee", zorder=0, linewidth=0)
     axes.set_xlim(left, right)
     axes.text(
-        start * 1.03, 0.04, "F16 scores overflow", transform=axes.get_xaxis_transform(),
+        start * 1.03, 0.3, "F16 scores overflow", transform=axes.get_xaxis_transform(),
         fontsize=style.SMALL, color=style.GREY, rotation=90, va="bottom",
     )  # fmt: skip
 
