@@ -7,24 +7,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import synthetic
 
-from ffpa.record.profile import save_profiles
 from ffpa.record.store import REPOSITORY
 from ffpa.report.latex import escape, write_sample
 from ffpa.report.results import Results
-from paper_figures.build import OUT, build_all
+from paper_figures.build import OUT
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("paper")
-    rows = synthetic.headdim_rows() + synthetic.other_rows()
-    folder = synthetic.write(root / "results" / "gpu", rows)
-    save_profiles(folder, synthetic.profiles())
-    results = Results.load(folder, synthetic.SOURCES)
-    build_all(results, root / "figures")
-    return write_sample(results, root / "figures", root / "paper")
+def sample(results: Results, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sample(results, built, tmp_path_factory.mktemp("paper"))
 
 
 def included(text: str) -> set[str]:
@@ -37,9 +29,9 @@ def manifest(folder: Path) -> set[str]:
     return {entry["name"] for entry in json.loads((folder / "figures.json").read_text())}
 
 
-def test_every_figure_and_table_is_in_it(sample: Path) -> None:
+def test_every_figure_and_table_is_in_it(sample: Path, built: Path) -> None:
     text = sample.read_text()
-    assert included(text) == manifest(sample.parents[1] / "figures")
+    assert included(text) == manifest(built)
     assert "speed-up of F16 over EA peaks near 2.2" in text
 
 

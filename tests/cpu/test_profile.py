@@ -1,19 +1,24 @@
 """What ncu printed on an H200 becomes a profile; what it refuses becomes a sentence."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import synthetic
 import torch
 
 from ffpa.measure.contestants import Contestant
 from ffpa.measure.counters import ProfilerError, matched, ncu_options, profile_of, read_ncu
 from ffpa.measure.shape import Shape
+from ffpa.record import load_environments
 from ffpa.record.profile import Profiles, load_profiles, save_profiles
 
 ROOT = Path(__file__).resolve().parents[2]
-PRINTED = (Path(__file__).parent / "data" / "ncu-h200.csv").read_text()
+DATA = Path(__file__).parent / "data" / "ncu-h200.csv"
+PRINTED = DATA.read_text()
 KERNEL = Contestant("split_d-sm90", "f32")
 SHAPE = Shape(1, 32, 32, 8192, 8192, 512)
 NAME = "split_d-sm90/d512/fp16/f32"
@@ -73,6 +78,55 @@ def test_profiles_come_back_from_the_disk(tmp_path):
     )  # fmt: skip
     assert save_profiles(tmp_path, profiles).name == "profile.json"
     assert load_profiles(tmp_path) == profiles
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    """experiments/profile_kernels.py with a GPU and a profiler played by fakes."""
+    spec = importlib.util.spec_from_file_location(
+        "profile_kernels", ROOT / "experiments" / "profile_kernels.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    engine = SimpleNamespace(
+        slug="h200", source_hash="b" * 64, environment=lambda: synthetic.environment()
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(module, "targets", lambda options: [(KERNEL, SHAPE, NAME)] * options.h)
+    monkeypatch.setattr(module, "GpuEngine", lambda: engine)
+    monkeypatch.setenv("FFPA_RESULTS", str(tmp_path / "results"))
+    tool = tmp_path / "ncu"
+    tool.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "NVIDIA (R)"; echo "Version 2025.3.1.0 (build 1)"\n'
+        f'else echo "$@" > {tmp_path}/asked; cat {DATA}; fi\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("NCU", str(tool))
+    return module
+
+
+def test_the_script_records_what_ncu_printed(script, tmp_path, capsys):
+    assert script.main(["--d", "512", "--h", "1"]) == 0
+    record = load_profiles(tmp_path / "results" / "h200")
+    assert [profile.instance for profile in record.profiles] == [NAME]
+    assert record.tool == "Nsight Compute 2025.3.1.0"
+    assert record.env_hash in load_environments(tmp_path / "results" / "h200")
+    asked = (tmp_path / "asked").read_text()
+    assert "--clock-control none" in asked and asked.rstrip().endswith("--launch --d 512 --h 1")
+    assert "1 of 1 launches profiled" in capsys.readouterr().out
+
+
+def test_launches_that_are_missing_fail_the_script_and_keep_the_others(script, tmp_path):
+    assert script.main(["--h", "2"]) == 1
+    assert len(load_profiles(tmp_path / "results" / "h200").profiles) == 1
+
+
+def test_without_ncu_it_says_where_to_get_it(script, monkeypatch, capsys):
+    monkeypatch.delenv("NCU")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert script.main(["--h", "1"]) == 1
+    assert "ncu is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from ffpa.record.profile import save_profiles
 from ffpa.report import page
-from ffpa.report.results import Results
-from paper_figures.build import build_all
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
@@ -30,18 +27,15 @@ document.body.dataset.loaded = performance.getEntriesByType("resource").length;
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("browser")
-    rows = synthetic.headdim_rows() + synthetic.other_rows()
-    folder = synthetic.write(root / "results" / "gpu", rows)
-    save_profiles(folder, synthetic.profiles())
+def site(recorded: Path, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("browser") / "site"
+    shutil.copytree(built, root / "figures" / recorded.name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "SITE", root / "site")
-        build_all(Results.load(folder, synthetic.SOURCES), root / "site" / "figures" / "gpu")
-        page.write_page([folder], root / "site", synthetic.SOURCES)
-    text = (root / "site" / "index.html").read_text()
-    (root / "site" / "probe.html").write_text(text.replace("</body>", f"{PROBE}</body>"))
-    return root / "site"
+        patch.setattr(page, "SITE", root)
+        page.write_page([recorded], root, synthetic.SOURCES)
+    text = (root / "index.html").read_text()
+    (root / "probe.html").write_text(text.replace("</body>", f"{PROBE}</body>"))
+    return root
 
 
 def browse(file: Path, width: int, *options: str) -> str:
