@@ -154,6 +154,15 @@ def test_a_damaged_results_file_is_named_before_anything_is_measured(launch, tmp
     assert "failed: adhoc.jsonl, line 1: run_id: Field required" in stderr
 
 
+def test_a_damaged_environment_is_told_without_a_traceback(launch, tmp_path):
+    path = tmp_path / "test-gpu" / "environment.json"
+    path.parent.mkdir()
+    path.write_text("{")
+    code, engine, _, stderr = launch()
+    assert (code, engine.measured) == (1, [])
+    assert stderr.startswith("failed: ") and "Traceback" not in stderr
+
+
 @pytest.mark.parametrize(
     ("argument", "published"),
     [

@@ -33,6 +33,7 @@ from .preflight import no_device
 from .show import console, overview_table, plan_table, progress_bar, results_table
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
+FAULTS = (ImportError, BuildError, ValueError)  # of the build, the settings, or recorded files
 
 
 def run_all(launches: Sequence[Launch]) -> int:
@@ -111,7 +112,7 @@ class Launch:
         if self._plan is None:
             try:
                 self._plan = self._make_plan() if self._points else []
-            except (ImportError, BuildError, ValueError) as error:
+            except FAULTS as error:
                 self._failures.append(str(error))
                 self._plan = []
         return self._plan
@@ -126,6 +127,8 @@ class Launch:
             self._console.print("interrupted: rows so far are kept, go on with resume=true")
             code = INTERRUPTED
             self.over = True
+        except FAULTS as error:
+            self._failures.append(str(error))
         for failure in self._failures:
             print(f"failed: {failure}", file=sys.stderr)
         return code or int(bool(self._failures))
