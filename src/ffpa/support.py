@@ -139,7 +139,7 @@ def _select(
             f"headdim {headdim} is above {max(i['headdim'] for i in typed)}, the largest that "
             f"{who} was compiled for with {dtype} and acc={acc}: choose another kernel",
         )
-    native = [i for i in wide if any(_runs_on(arch, limits.capability) for arch in i["archs"])]
+    native = [i for i in wide if any(runs_on(arch, limits.capability) for arch in i["archs"])]
     if not native:
         archs = sorted({f"sm_{arch}" for i in wide for arch in i["archs"]})
         raise UnsupportedDeviceError(
@@ -181,7 +181,7 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
     return pool
 
 
-def _runs_on(arch: str, capability: tuple[int, int]) -> bool:
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
     """Machine code for X.Y runs on X.Z with Z >= Y; "X.Ya" makes no such promise."""
     major, minor = int(arch.rstrip("a")[:-1]), int(arch.rstrip("a")[-1])
     if arch.endswith("a"):

@@ -1,4 +1,4 @@
-"""The blocks of README.md that are made from data, between <!-- ffpa:NAME --> markers."""
+"""What is made from data in README.md and docs/artifact.md, between <!-- ffpa:NAME --> markers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ffpa.record.store import REPOSITORY
+import pandas as pd
+
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa_build import manifest
 
 from .claims import load_claims
-from .results import PAPER_FOLDER, NoRowsError, Results
+from .results import NoRowsError, Results
 from .tables import headdim_caption, headdim_table, to_markdown
 from .verdicts import judge_all, summary
 
 README = REPOSITORY / "README.md"
+PAGES = (README, REPOSITORY / "docs" / "artifact.md")
 _BLOCK = re.compile(r"(<!-- ffpa:(?P<name>\w+) -->\n).*?(<!-- /ffpa:(?P=name) -->)", re.DOTALL)
 
 
@@ -75,7 +78,27 @@ def support_block() -> str:
     return "\n".join(lines) + "\n"
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"results": results_block, "support": support_block}
+def claims_block() -> str:
+    """Each claim with the command, minutes and hardware that test it."""
+    claims = load_claims()
+    table = pd.DataFrame(
+        {
+            "claim": [f"{claim.statement} (`{claim.id}`)" for claim in claims],
+            "of": [claim.source for claim in claims],
+            "shown in": [f"`{claim.where}`" for claim in claims],
+            "command": [f"`{claim.command}`" for claim in claims],
+            "minutes": [f"{claim.minutes:g}" for claim in claims],
+            "GPU": [" or ".join(claim.hardware) or "any" for claim in claims],
+        }
+    )
+    return "\n" + to_markdown(table, "left") + "\n"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "results": results_block,
+    "support": support_block,
+    "claims": claims_block,
+}
 
 
 def _offers(instances: list[manifest.Instance], dtype: str, acc: str) -> bool:
