@@ -35,6 +35,12 @@ struct ForwardParams {
   // Query row i sees the keys j <= i + diagonal. Causal: 0 (upper left) or seqlen_k - seqlen_q
   // (lower right, may be negative). Full attention: seqlen_k - 1, so that one rule serves both.
   int32_t diagonal;
+
+  // Kernels that split the keys of a row: where each split leaves its unnormalised O and its row's
+  // base and sum, for a second kernel to merge. Unused, and null, where splits is 1.
+  int32_t splits;
+  float* split_out;    // [batch, nheads_q, seqlen_q, splits, headdim]
+  float* split_state;  // [batch, nheads_q, seqlen_q, splits, 2]
 };
 
 }  // namespace ffpa

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from ffpa import extension
 from ffpa.inputs import positive_scale, prepare, problem_of
+from ffpa.split_kv import splits_of, workspace
 from ffpa.support import resolve
+from ffpa.trace import ran
 
 
 @overload
@@ -104,10 +106,11 @@ def _forward(
     )
     out, lse = _outputs(query, return_lse)
     if problem.empty:
+        ran(None)
         return out.zero_(), lse.fill_(-torch.inf)
     query, scale = positive_scale(query, scale)
     launch(
-        instance["name"],
+        instance,
         query,
         key,
         value,
@@ -116,6 +119,7 @@ def _forward(
         scale,
         problem.diagonal,
     )
+    ran(instance["name"])
     return out, lse
 
 
@@ -143,7 +147,7 @@ def _outputs(query: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
 
 
 def launch(
-    name: str,
+    instance: extension.Instance,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -151,16 +155,23 @@ def launch(
     lse: Tensor | None,
     scale: float,
     diagonal: int,
+    splits: int | None = None,
 ) -> None:
-    """Run the instance `name` on the current stream of the tensors' device, without any check."""
+    """Run an instance on the current stream of the tensors' device, without any check.
+
+    `splits` is for measuring; left out, it is what `split_kv.splits_of` says.
+    """
+    if splits is None:
+        splits = splits_of(instance, query, key, diagonal)
+    split_out, split_state = workspace(query, splits)
     batch, nheads_q, seqlen_q, headdim = query.shape
     extension.module().forward(
-        name,
+        instance["name"],
         query.data_ptr(),
         key.data_ptr(),
         value.data_ptr(),
         out.data_ptr(),
-        0 if lse is None else lse.data_ptr(),
+        _address(lse),
         *(_strides(tensor) for tensor in (query, key, value, out)),
         batch,
         nheads_q,
@@ -170,9 +181,16 @@ def launch(
         headdim,
         scale,
         diagonal,
+        splits,
+        _address(split_out),
+        _address(split_state),
         query.device.index,
         torch.cuda.current_stream(query.device).cuda_stream,
     )
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def _strides(tensor: Tensor) -> extension.Strides:

@@ -45,6 +45,13 @@ def device_limits(index: int) -> DeviceLimits:
     )
 
 
+@cache
+def multiprocessors(index: int) -> int:
+    """How many streaming multiprocessors CUDA device `index` has."""
+    count: int = torch.cuda.get_device_properties(index).multi_processor_count
+    return count
+
+
 def prepare(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What torch's dispatcher would do to a built-in: refuse gradients, cast under autocast."""
     tensors = (query, key, value)
@@ -52,6 +59,11 @@ def prepare(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, 
         if not isinstance(tensor, Tensor):
             raise UnsupportedTypeError(
                 f"{name} is a {type(tensor).__name__}: pass a torch.Tensor on a GPU"
+            )
+        if tensor.is_nested or tensor.layout != torch.strided:
+            kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+            raise UnsupportedTypeError(
+                f"{name} is a {kind} tensor: pass one with strides, padded where lengths differ"
             )
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         raise UnsupportedFeatureError(

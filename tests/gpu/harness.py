@@ -103,7 +103,7 @@ def run_guarded(instance, q, k, v, diagonal):
     out = memory[:, :, 1:-1, :headdim]
     lse_memory = torch.full((batch * heads * seqlen + 64,), torch.nan, device=q.device)
     lse = lse_memory[:-64].view(batch, heads, seqlen)
-    launch(instance["name"], q, k, v, out, lse, headdim**-0.5, diagonal)
+    launch(instance, q, k, v, out, lse, headdim**-0.5, diagonal)
     assert not out.isnan().any() and not lse.isnan().any()
     assert memory.isnan().sum() == memory.numel() - out.numel()
     assert lse_memory[-64:].isnan().all()
