@@ -1,6 +1,5 @@
 """torch's `scaled_dot_product_attention`, run by a kernel of ours wherever one takes the call."""
 
-import warnings
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +15,7 @@ from ffpa.errors import (
     UnsupportedValueError,
 )
 from ffpa.inputs import prepare
-from ffpa.trace import TORCH, ran
+from ffpa.trace import fell_back
 
 _torch_sdpa = functional.scaled_dot_product_attention
 
@@ -128,22 +127,10 @@ def _sdpa(
         if strict:
             raise
         reason = str(error)
-    _warn(reason, stacklevel + 1)
-    if not torch.compiler.is_compiling():
-        ran(TORCH)
+    fell_back(reason, stacklevel)
     return _torch_sdpa(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
-
-
-def _warn(reason: str, stacklevel: int) -> bool:
-    warnings.warn(f"torch runs this call: {reason}", FallbackWarning, stacklevel=stacklevel)
-    return True
-
-
-# So that torch.compile calls it once, while it traces, where it cannot trace it. This is all that
-# torch.compiler.assume_constant_result does, but for importing the compiler, which takes a second.
-_warn._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _check_features(attn_mask: Tensor | None, dropout_p: float) -> None:

@@ -1,7 +1,10 @@
-"""Which kernel ran: of the last call of each thread, and of every call in the log."""
+"""Which kernel ran: of the last call of each thread, and of every call in the log; and why torch."""
 
 import logging
 import threading
+import warnings
+
+from ffpa.errors import FallbackWarning
 
 LOGGER = logging.getLogger("ffpa")
 TORCH = "torch"
@@ -28,3 +31,17 @@ def ran(kernel: str | None) -> None:
     """Keep the name for `last_kernel`, and log it at level DEBUG."""
     _last.kernel = kernel
     LOGGER.debug("ran %s", kernel or "nothing")
+
+
+def fell_back(reason: str, stacklevel: int) -> bool:
+    """Warn that torch runs a call; `stacklevel` counts from the caller of this."""
+    message = f"torch runs this call: {reason}"
+    warnings.warn(message, FallbackWarning, stacklevel=stacklevel + 1)
+    ran(TORCH)
+    return True
+
+
+# So that torch.compile, which cannot trace it, calls it once, while it traces its caller. This is
+# all that torch.compiler.assume_constant_result does, but for importing the compiler, which takes a
+# second.
+fell_back._dynamo_marked_constant = True  # type: ignore[attr-defined]
