@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from ffpa.attention import attention
 from ffpa.errors import (
-    FallbackWarning,
     UnsupportedError,
     UnsupportedFeatureError,
     UnsupportedValueError,

@@ -1,4 +1,4 @@
-"""Which kernel ran: of the last call of each thread, and of every call in the log; and why torch."""
+"""Which kernel ran, in each thread's last call and in the log, and why torch did."""
 
 import logging
 import threading

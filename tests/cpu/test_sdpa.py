@@ -108,7 +108,8 @@ FALLBACKS = {
         tensors((2, 4, 20, 64), (1, 4, 20, 64)), lambda *_: {}, ValueError, "expand",
     ),
     "leading dimensions that differ": (
-        tensors((1, 2, 2, 20, 64), (2, 1, 2, 20, 64)), lambda *_: {}, ValueError, "(1, 2), (2, 1) and (2, 1)",
+        tensors((1, 2, 2, 20, 64), (2, 1, 2, 20, 64)), lambda *_: {}, ValueError,
+        "(1, 2), (2, 1) and (2, 1)",
     ),
     "strides": (
         [torch.randn(1, 2, 64, 20).half().mT for _ in range(3)], lambda *_: {}, ValueError,
