@@ -90,6 +90,15 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
+ScoreMask to_mask(int kind, uintptr_t values, const std::array<int64_t, 4>& strides) {
+  return {.kind = static_cast<ScoreMask::Kind>(kind),
+          .values = reinterpret_cast<const void*>(values),
+          .batch = strides[0],
+          .head = strides[1],
+          .row = strides[2],
+          .column = strides[3]};
+}
+
 using StrideTuple = std::array<int64_t, 3>;  // batch, head, row, in elements
 
 Strides to_strides(const StrideTuple& strides) {
@@ -100,7 +109,8 @@ void forward(std::string_view name, uintptr_t q, uintptr_t k, uintptr_t v, uintp
              uintptr_t lse, const StrideTuple& q_strides, const StrideTuple& k_strides,
              const StrideTuple& v_strides, const StrideTuple& out_strides, int batch, int nheads_q,
              int nheads_kv, int seqlen_q, int seqlen_k, int headdim, double scale, int diagonal,
-             int splits, uintptr_t split_out, uintptr_t split_state, int device, uintptr_t stream) {
+             int mask_kind, uintptr_t mask, const std::array<int64_t, 4>& mask_strides, int splits,
+             uintptr_t split_out, uintptr_t split_state, int device, uintptr_t stream) {
   constexpr double kLog2e = 1.4426950408889634;  // the kernels work with exp2
   const ForwardParams params = {
       .q = reinterpret_cast<const void*>(q),
@@ -120,6 +130,7 @@ void forward(std::string_view name, uintptr_t q, uintptr_t k, uintptr_t v, uintp
       .headdim = headdim,
       .scale_log2 = static_cast<float>(scale * kLog2e),
       .diagonal = diagonal,
+      .mask = to_mask(mask_kind, mask, mask_strides),
       .splits = splits,
       .split_out = reinterpret_cast<float*>(split_out),
       .split_state = reinterpret_cast<float*>(split_state),
@@ -145,6 +156,7 @@ py::list kernels() {
     entry["max_seqlen_k"] = instance.max_seqlen_k;
     entry["Br"] = kernel.Br;
     entry["Bc"] = kernel.Bc;
+    entry["masks"] = kernel.masks;
     entry["num_threads"] = kernel.num_threads;
     entry["smem_bytes"] = kernel.smem_bytes;
     entry["archs"] = instance.archs;

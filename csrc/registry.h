@@ -17,6 +17,7 @@ struct KernelInfo {
   int headdim;        // the largest D it takes
   int Br;
   int Bc;
+  bool masks;  // takes an attn_mask
   int num_threads;
   int smem_bytes;  // dynamic, per CTA
   cudaError_t (*launch)(const ForwardParams&, cudaStream_t);

@@ -26,6 +26,7 @@
 #include "prim/ldmatrix.cuh"
 #include "prim/mma_sm80.cuh"
 #include "prim/swizzle.cuh"
+#include "tile/score_mask.cuh"
 #include "tile/warp_softmax.cuh"
 
 namespace ffpa {
@@ -99,9 +100,9 @@ class SplitKvSm80Cta {
     for (int tile = first_tile_; tile < end_tile_; ++tile) {
       Scores<kRowTiles, kKeyTiles> scores;
       compute_scores(scores);
-      mask_scores(scores, tile * kKeys);
-      move_base(scores);
-      softmax_.exponentiate(scores, params_.scale_log2);
+      const float scale_log2 = mask_scores(scores, tile * kKeys);
+      move_base(scores, scale_log2);
+      softmax_.exponentiate(scores, scale_log2);
       add_values(scores);
     }
     cp_async_wait<0>();
@@ -255,9 +256,22 @@ class SplitKvSm80Cta {
     });
   }
 
-  __device__ __forceinline__ void mask_scores(Scores<kRowTiles, kKeyTiles>& scores,
-                                              int first_key) const {
-    if (first_key + kKeys <= visible_keys(first_row_)) return;
+  // Hides the keys that a row does not see; returns the factor from scores to exponents of 2.
+  __device__ __forceinline__ float mask_scores(Scores<kRowTiles, kKeyTiles>& scores,
+                                               int first_key) const {
+    float scale_log2 = params_.scale_log2;
+    const ScoreMask& mask = params_.mask;
+    if (mask.kind != ScoreMask::none) {
+      add_mask<Element, kRowTiles, kKeyTiles>(
+          scores, scale_log2, mask, first_key + 2 * (lane_ % 4), params_.seqlen_k,
+          [&](int r, int h) {
+            const int row = this->row(r, h);
+            if (!exists(row)) return int64_t{-1};
+            return batch_ * mask.batch + query_head(row) * mask.head + row / group_ * mask.row;
+          });
+      scale_log2 = 1.0f;
+    }
+    if (first_key + kKeys <= visible_keys(first_row_)) return scale_log2;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -272,12 +286,14 @@ class SplitKvSm80Cta {
         }
       }
     }
+    return scale_log2;
   }
 
-  __device__ __forceinline__ void move_base(const Scores<kRowTiles, kKeyTiles>& scores) {
+  __device__ __forceinline__ void move_base(const Scores<kRowTiles, kKeyTiles>& scores,
+                                            float scale_log2) {
     PerRow<kRowTiles> factor;
     row_maxima<kRowTiles, kKeyTiles>(scores, factor);
-    if (!softmax_.move_base(factor, params_.scale_log2, factor)) return;
+    if (!softmax_.move_base(factor, scale_log2, factor)) return;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -403,6 +419,7 @@ struct SplitKvSm80 {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = Wide::kKeys;
+  static constexpr bool masks = true;
   static constexpr int num_threads = Wide::kMaxThreads;
   static constexpr int smem_bytes = Wide::smem_bytes(num_threads / 32);
 
@@ -411,7 +428,7 @@ struct SplitKvSm80 {
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     const int64_t rows = int64_t{params.nheads_q} / params.nheads_kv * params.seqlen_q;
-    if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
+    if (rows > INT32_MAX - Wide::kRows) return cudaErrorInvalidConfiguration;
     const cudaError_t status = rows <= Narrow::kRows ? launch_ctas<Narrow>(params, stream)
                                                      : launch_ctas<Wide>(params, stream);
     if (status != cudaSuccess || params.splits == 1) return status;

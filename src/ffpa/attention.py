@@ -24,6 +24,7 @@ def attention(
     acc: str = ...,
     kernel: str = ...,
     causal_align: str = ...,
+    attn_mask: Tensor | None = ...,
     return_lse: Literal[False] = ...,
 ) -> Tensor: ...
 
@@ -40,6 +41,7 @@ def attention(
     acc: str = ...,
     kernel: str = ...,
     causal_align: str = ...,
+    attn_mask: Tensor | None = ...,
     return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -55,6 +57,7 @@ def attention(
     acc: str = "f32",
     kernel: str = "auto",
     causal_align: str = "upper_left",
+    attn_mask: Tensor | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(query @ key^T * scale) @ value, exactly, for head dimensions up to 1024.
@@ -70,16 +73,19 @@ def attention(
     acc           where sums are rounded: "f32"; for fp16 also "f16", "qk32_pv16", "qk16_pv32",
                   "f16f32", as far as the kernel has them
     kernel        "auto", or a kernel id or instance name of `ffpa.kernels()`
+    attn_mask     of bool (True: seen), F32 or the dtype of query (added to the scaled scores),
+                  broadcast to (B, Hq, Nq, Nk), any strides; together with is_causal both apply
     return_lse    also return the natural log of the softmax denominator, F32 (B, Hq, Nq)
 
     NaN or infinity in a key or value may reach all rows of its tile, also those that the mask hides
     it from. What cannot run raises TypeError, ValueError, NotImplementedError or RuntimeError
     before any launch, with the reason that `ffpa.supports` gives.
     """
-    query, key, value = prepare(query, key, value)
+    query, key, value, attn_mask = prepare(query, key, value, attn_mask)
     out, lse = torch.ops.ffpa.forward(
-        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, return_lse
-    )
+        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, attn_mask,
+        return_lse,
+    )  # fmt: skip
     return (out, lse) if return_lse else out
 
 
@@ -87,7 +93,8 @@ def attention(
     "ffpa::forward",
     mutates_args=(),
     schema="(Tensor query, Tensor key, Tensor value, bool is_causal, float? scale, "
-    "bool enable_gqa, str acc, str kernel, str causal_align, bool return_lse) -> (Tensor, Tensor)",
+    "bool enable_gqa, str acc, str kernel, str causal_align, Tensor? attn_mask, bool return_lse) "
+    "-> (Tensor, Tensor)",
 )
 def _forward(
     query: Tensor,
@@ -99,10 +106,11 @@ def _forward(
     acc: str,
     kernel: str,
     causal_align: str,
+    attn_mask: Tensor | None,
     return_lse: bool,
 ) -> tuple[Tensor, Tensor]:
     problem, instance = resolve(
-        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align
+        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, attn_mask
     )
     out, lse = _outputs(query, return_lse)
     if problem.empty:
@@ -118,6 +126,7 @@ def _forward(
         lse if return_lse else None,
         scale,
         problem.diagonal,
+        attn_mask,
     )
     ran(instance["name"])
     return out, lse
@@ -134,9 +143,10 @@ def _forward_fake(
     acc: str,
     kernel: str,
     causal_align: str,
+    attn_mask: Tensor | None,
     return_lse: bool,
 ) -> tuple[Tensor, Tensor]:
-    problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align)
+    problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align, attn_mask)
     return _outputs(query, return_lse)
 
 
@@ -155,6 +165,7 @@ def launch(
     lse: Tensor | None,
     scale: float,
     diagonal: int,
+    attn_mask: Tensor | None = None,
     splits: int | None = None,
 ) -> None:
     """Run an instance on the current stream of the tensors' device, without any check.
@@ -181,12 +192,24 @@ def launch(
         headdim,
         scale,
         diagonal,
+        *_mask_arguments(attn_mask, query, key),
         splits,
         _address(split_out),
         _address(split_state),
         query.device.index,
         torch.cuda.current_stream(query.device).cuda_stream,
     )
+
+
+def _mask_arguments(
+    attn_mask: Tensor | None, query: Tensor, key: Tensor
+) -> tuple[int, int, tuple[int, ...]]:
+    """Kind, address and strides, as csrc/params.h has them."""
+    if attn_mask is None:
+        return 0, 0, (0, 0, 0, 0)
+    kind = {torch.bool: 1, query.dtype: 2, torch.float32: 3}[attn_mask.dtype]
+    expanded = attn_mask.expand(*query.shape[:3], key.shape[2])
+    return kind, attn_mask.data_ptr(), expanded.stride()
 
 
 def _address(tensor: Tensor | None) -> int:

@@ -35,7 +35,7 @@ def sdpa(
 
     A call that `ffpa.attention` takes runs on its kernel, with F32 accumulation; any number of
     leading dimensions will do. The output has the stride order of query, as that of torch's flash
-    kernel. Every other call (a mask, dropout, a gradient, a CPU tensor, ...) goes to torch, with a
+    kernel. Every other call (dropout, a gradient, a CPU tensor, ...) goes to torch, with a
     FallbackWarning that says why; `strict=True` raises that reason instead. Python shows a warning
     once per reason and place. `ffpa.last_kernel()` tells which of the two it was.
     """
@@ -117,8 +117,11 @@ def _sdpa(
     stacklevel: int,
 ) -> Tensor:
     try:
-        _check_features(attn_mask, dropout_p)
-        tensors = prepare(query, key, value)
+        if dropout_p != 0.0:
+            raise UnsupportedFeatureError(
+                "dropout_p is not 0 and no kernel drops weights: set it to 0, as inference does"
+            )
+        tensors = prepare(query, key, value, attn_mask)
         if torch.compiler.is_compiling():  # addresses are not known yet: the op decides
             return torch.ops.ffpa.sdpa(*tensors, is_causal, scale, enable_gqa, strict)
         return _attention(*tensors, is_causal, scale, enable_gqa)
@@ -132,22 +135,11 @@ def _sdpa(
     )
 
 
-def _check_features(attn_mask: Tensor | None, dropout_p: float) -> None:
-    if attn_mask is not None:
-        raise UnsupportedFeatureError(
-            "attn_mask is given and no kernel takes a mask: leave it out, or say is_causal=True "
-            "where it is the causal triangle"
-        )
-    if dropout_p != 0.0:
-        raise UnsupportedFeatureError(
-            f"dropout_p is {dropout_p} and no kernel drops weights: set it to 0, as inference does"
-        )
-
-
 def _attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    attn_mask: Tensor | None,
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,
@@ -155,15 +147,28 @@ def _attention(
     """`attention` for any number of leading dimensions: (..., heads, seqlen, headdim)."""
     options: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     if query.dim() == key.dim() == value.dim() == 4:
-        return attention(query, key, value, **options)
+        return attention(query, key, value, attn_mask=attn_mask, **options)
     leading = [tuple(tensor.shape[:-3]) for tensor in (query, key, value)]
     if leading[0] != leading[1] or leading[0] != leading[2]:
         raise UnsupportedValueError(
             "query, key and value have leading dimensions {}, {} and {}: "
             "expand them to the same".format(*leading)
         )
+    if attn_mask is not None and query.dim() > 4:
+        attn_mask = _expand(attn_mask, (*query.shape[:-1], key.shape[-2]))
+    if attn_mask is not None:
+        options["attn_mask"] = _four_dimensional(attn_mask)
     out = attention(*(_four_dimensional(tensor) for tensor in (query, key, value)), **options)
     return out.reshape(query.shape)
+
+
+def _expand(attn_mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    try:
+        return attn_mask.expand(shape)
+    except RuntimeError:
+        raise UnsupportedValueError(
+            f"attn_mask has shape {tuple(attn_mask.shape)}, which does not broadcast to {shape}"
+        ) from None
 
 
 def _four_dimensional(tensor: Tensor) -> Tensor:
@@ -178,21 +183,24 @@ def _four_dimensional(tensor: Tensor) -> Tensor:
 @torch.library.custom_op(
     "ffpa::sdpa",
     mutates_args=(),
-    schema="(Tensor query, Tensor key, Tensor value, bool is_causal, float? scale, "
-    "bool enable_gqa, bool strict) -> Tensor",
+    schema="(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, "
+    "float? scale, bool enable_gqa, bool strict) -> Tensor",
 )
 def _op(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    attn_mask: Tensor | None,
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,
     strict: bool,
 ) -> Tensor:
     """What a compiled graph calls: decides when it runs, keeps the fake's promise on strides."""
-    out = _sdpa(query, key, value, None, 0.0, is_causal, scale, enable_gqa, strict, stacklevel=4)
-    promised = _fake(query, key, value, is_causal, scale, enable_gqa, strict)
+    out = _sdpa(
+        query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa, strict, stacklevel=4
+    )
+    promised = _fake(query, key, value, attn_mask, is_causal, scale, enable_gqa, strict)
     if out.shape != promised.shape:
         raise ValueError(
             f"query {tuple(query.shape)} and key {tuple(key.shape)} have leading dimensions that "
@@ -206,6 +214,7 @@ def _fake(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    attn_mask: Tensor | None,
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,

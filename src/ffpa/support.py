@@ -19,7 +19,8 @@ from ffpa.split_kv import KERNEL as SPLIT_KV
 
 __all__ = ["DeviceLimits", "Problem", "Support", "find", "resolve", "supports"]
 
-# kernel="auto" takes the first of these that has an instance for the problem and the device.
+# kernel="auto" takes the first of these that has an instance for the problem and the device. With
+# an attn_mask only kernels that take one count, whatever the number of queries.
 AUTO_ORDER = (SPLIT_KV, "split_d-sm90", "split_d-sm80")
 FEW_QUERIES = 16  # up to so many, kernel="auto" begins with SPLIT_KV; beyond, it leaves it out
 
@@ -51,6 +52,7 @@ def supports(
     acc: str = "f32",
     kernel: str = "auto",
     causal_align: str = "upper_left",
+    attn_mask: Tensor | None = None,
     return_lse: bool = False,
 ) -> Support:
     """Whether `ffpa.attention` with these arguments runs, and on which kernel; never launches.
@@ -58,9 +60,9 @@ def supports(
     `return_lse` is taken for the sake of equal signatures: every kernel can return it.
     """
     try:
-        query, key, value = prepare(query, key, value)
+        query, key, value, attn_mask = prepare(query, key, value, attn_mask)
         _, instance = resolve(
-            query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align
+            query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, attn_mask
         )
     except UnsupportedError as error:
         return Support(reason=str(error))
@@ -100,9 +102,12 @@ def resolve(
     acc: str,
     kernel: str,
     causal_align: str,
+    attn_mask: Tensor | None,
 ) -> tuple[Problem, Instance]:
     """The problem that the tensors pose and the instance that runs it; raises UnsupportedError."""
-    problem = problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align)
+    problem = problem_of(
+        query, key, value, is_causal, scale, enable_gqa, acc, causal_align, attn_mask
+    )
     check_layout(query, key, value)
     limits = device_limits(query.device.index)
     fitting = _fitting_built(problem.dtype, problem.acc, problem.headdim, limits, kernel)
@@ -160,9 +165,16 @@ def _fitting(
 
 
 def _choose(fitting: tuple[Instance, ...], problem: Problem, kernel: str) -> Instance:
-    """The first that serves the lengths of the problem."""
+    """The first that serves the mask and the lengths of the problem."""
     who = "this build" if kernel == "auto" else kernel
-    if kernel == "auto" and problem.seqlen_q > FEW_QUERIES:
+    if problem.masked:
+        fitting = tuple(i for i in fitting if i["masks"])
+        if not fitting:
+            raise UnsupportedFeatureError(
+                f"attn_mask is given and {who} takes none with {problem.dtype} and "
+                f"acc={problem.acc} on this device: use {SPLIT_KV} with acc=f32, or is_causal",
+            )
+    elif kernel == "auto" and problem.seqlen_q > FEW_QUERIES:
         fitting = tuple(i for i in fitting if i["id"] != SPLIT_KV)
         if not fitting:
             raise UnsupportedFeatureError(

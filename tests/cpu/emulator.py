@@ -33,7 +33,8 @@ def instance(
     return extension.Instance(
         name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
         fallback=fallback, max_seqlen_k=max_seqlen_k, Br=Br, Bc=64, num_threads=128,
-        smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
+        smem_bytes=smem_bytes, archs=archs, masks=kernel.startswith("split_kv"), lesson="",
+        reason="",
     )  # fmt: skip
 
 
@@ -85,7 +86,8 @@ class Emulator:
     def forward(
         self, name, q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, q_strides, k_strides, v_strides,
         out_strides, batch, nheads_q, nheads_kv, seqlen_q, seqlen_k, headdim, scale, diagonal,
-        splits, split_out_ptr, split_state_ptr, device_index, stream_ptr,
+        mask_kind, mask_ptr, mask_strides, splits, split_out_ptr, split_state_ptr, device_index,
+        stream_ptr,
     ):  # fmt: skip
         if splits > 1:  # as scratch: whatever is in it
             rows = (batch, nheads_q, seqlen_q, splits)
@@ -101,12 +103,18 @@ class Emulator:
         def view(pointer, strides, nheads, seqlen):
             return at(pointer, (batch, nheads, seqlen, headdim), (*strides, 1), dtype)
 
+        mask = None
+        if mask_kind:
+            assert name.startswith("split_kv")
+            mask_dtype = {1: torch.bool, 2: dtype, 3: torch.float32}[mask_kind]
+            mask = at(mask_ptr, (batch, nheads_q, seqlen_q, seqlen_k), mask_strides, mask_dtype)
         out, lse = attention_reference(
             view(q_ptr, q_strides, nheads_q, seqlen_q),
             view(k_ptr, k_strides, nheads_kv, seqlen_k),
             view(v_ptr, v_strides, nheads_kv, seqlen_k),
             scale=scale,
             diagonal=diagonal,
+            attn_mask=mask,
             return_lse=True,
         )
         view(out_ptr, out_strides, nheads_q, seqlen_q).copy_(out)

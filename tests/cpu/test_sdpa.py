@@ -89,13 +89,8 @@ class TestOnOurKernel:
         assert not out.requires_grad and ffpa.last_kernel().startswith("split_d-sm90")
 
 
-def half_mask(q, k, v):
-    return {"attn_mask": torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril_()}
-
-
 FALLBACKS = {
-    "a mask": (tensors(), half_mask, NotImplementedError, "attn_mask"),
-    "dropout": (tensors(), lambda *_: {"dropout_p": 1.0}, NotImplementedError, "dropout_p is 1.0"),
+    "dropout": (tensors(), lambda *_: {"dropout_p": 1.0}, NotImplementedError, "dropout_p is not 0"),
     "float32": (tensors(dtype=torch.float32), lambda *_: {}, TypeError, "float32"),
     "a narrower value": (
         [torch.randn(1, 2, 20, d).half() for d in (64, 64, 32)],
@@ -165,12 +160,21 @@ class TestOnTorch:
             ffpa.sdpa(nested, nested, nested, strict=True)
 
 
+@pytest.mark.usefixtures("emulator")
 @pytest.mark.filterwarnings("ignore::ffpa.FallbackWarning")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=["ours", "torch's"])
 class TestMasks:
-    """The rules that torch's path has to keep, whichever torch it is."""
+    """One meaning, whoever runs the call."""
+
+    @pytest.fixture(autouse=True)
+    def path(self, dtype):
+        self.dtype = dtype
+        yield
+        assert (ffpa.last_kernel() == "torch") == (dtype == torch.float32)
 
     def means(self, seqlen_q, seqlen_k, **options):
-        return ffpa.sdpa(*index_probe(seqlen_q, seqlen_k), **options)[0, 0, :, 0].tolist()
+        inputs = index_probe(seqlen_q, seqlen_k, self.dtype)
+        return ffpa.sdpa(*inputs, **options)[0, 0, :, 0].tolist()
 
     def test_a_row_that_sees_nothing(self):  # N07
         mask = torch.ones(4, 4, dtype=torch.bool)
@@ -194,6 +198,20 @@ class TestMasks:
         assert self.means(5, 2, is_causal=True) == [0, 0.5, 0.5, 0.5, 0.5]
         assert self.means(2, 5, is_causal=True) == [0, 0.5]
         assert self.means(1, 8, is_causal=True) == [0]
+
+    def test_a_mask_and_causal_apply_both(self):  # S14
+        mask = torch.ones(4, 4, dtype=torch.bool)
+        assert self.means(4, 4, attn_mask=mask, is_causal=True) == [0, 0.5, 1, 1.5]
+        mask[:, 0] = False
+        assert self.means(4, 4, attn_mask=mask, is_causal=True) == [0, 1, 1.5, 2]
+
+    @pytest.mark.parametrize("shape", [(3, 64), (2, 3, 64), (2, 2, 2, 3, 64)])
+    def test_with_any_rank(self, shape):  # S24
+        q, k, v = (t.to(self.dtype) for t in tensors(shape))
+        mask = torch.randn(*shape[:-3], 1, 3, 3).view(*shape[:-3], *(1, 3, 3)[-len(shape) :])
+        out = ffpa.sdpa(q, k, v, mask)
+        exact = _torch_sdpa(q.double(), k.double(), v.double(), mask.double())
+        torch.testing.assert_close(out.double(), exact, rtol=2e-3, atol=2e-3)
 
     def test_any_row_stride_of_a_mask(self):  # S12
         mask = torch.ones(498, 500, dtype=torch.bool)[:, 1:499]
@@ -318,15 +336,24 @@ class TestCompiled:
         mask = torch.ones(20, 20, dtype=torch.bool).tril_()
         _, compiled = self.compiled(attn_mask=mask)
         q, k, v = tensors()
-        with pytest.warns(FallbackWarning, match="attn_mask is given"):
-            out = compiled(q, k, v)
+        out = compiled(q, k, v)
         expected = _torch_sdpa(q * 2, k, v, attn_mask=mask) + 1
-        torch.testing.assert_close(out, expected, rtol=0, atol=1e-3)
+        torch.testing.assert_close(out, expected, rtol=2e-3, atol=2e-3)
+        assert ffpa.last_kernel().startswith("split_kv-sm80")
+
+    def test_dropout(self):
+        _, compiled = self.compiled(dropout_p=1.0)
+        with pytest.warns(FallbackWarning, match="dropout_p"):
+            out = compiled(*tensors())
+        assert out.eq(1).all()
 
     @pytest.mark.parametrize("kv", [(2, 4, 21, 64), (2, 4, 20, 64)])
     def test_opcheck(self, kv):  # R04
         q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors(kv=kv))
-        torch.library.opcheck(torch.ops.ffpa.sdpa.default, (q, k, v, True, None, False, False))
+        mask = torch.randn(kv[2]).expand(20, kv[2])
+        torch.library.opcheck(
+            torch.ops.ffpa.sdpa.default, (q, k, v, mask, True, None, False, False)
+        )
 
 
 def test_the_signature_is_torchs():

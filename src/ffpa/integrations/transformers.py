@@ -25,8 +25,9 @@ def register() -> None:
     """Make "ffpa" a choice of attn_implementation, with the masks of "sdpa"; again is no error.
 
     With them a plain causal mask, or one that hides nothing, is no mask at all but the flag
-    is_causal, which a kernel takes. Padding, sliding windows within the sequence and static caches
-    make a mask, and with a mask torch runs the call, as "sdpa" does, with a FallbackWarning.
+    is_causal, which the fastest kernels take. Padding, sliding windows within the sequence and
+    static caches make a mask, which fewer kernels do. What none takes, torch runs as for "sdpa",
+    with a FallbackWarning.
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, sdpa_mask)
@@ -55,16 +56,17 @@ def attention_forward(
         )
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     # One query comes last, after all keys: for it upper-left causal would mean the first key alone.
-    causal = causal and query.shape[2] > 1
+    # A mask says all by itself.
+    causal = causal and query.shape[2] > 1 and attention_mask is None
     try:
-        if attention_mask is not None or kwargs.get("position_bias") is not None:
+        if kwargs.get("position_bias") is not None:
             raise UnsupportedFeatureError(
-                "the model passes a mask or a position bias and no kernel takes one: "
-                "leave out padding, or batch prompts of equal length"
+                "the model passes a position bias and no kernel takes one beside the mask: "
+                "add it to the mask"
             )
         # A compiled graph cannot come back here to choose: there the op of sdpa falls back itself.
         strict = not torch.compiler.is_compiling()
-        out = sdpa(query, key, value, None, dropout, causal, scaling, True, strict=strict)
+        out = sdpa(query, key, value, attention_mask, dropout, causal, scaling, True, strict=strict)
     except UnsupportedError as error:
         reason = str(error)
     else:
