@@ -187,14 +187,17 @@ PYBIND11_MODULE(_C, m) {
       "forward", &forward, py::call_guard<py::gil_scoped_release>(),
       "Launch the kernel `name` on a stream. Pointers and the stream are integers (lse_ptr 0:\n"
       "not wanted), strides (batch, head, row) in elements, scale is the softmax scale, > 0;\n"
-      "query row i sees the keys j <= i + diagonal. With splits > 1, which only split_kv kernels\n"
-      "take, split_out_ptr and split_state_ptr are F32 memory as params.h says.\n"
+      "query row i sees the keys j <= i + diagonal that the mask does not hide: mask_kind 0 none,\n"
+      "1 boolean, 2 of the inputs' type, 3 F32, with its strides in elements. With splits > 1,\n"
+      "which only split_kv kernels take, split_out_ptr and split_state_ptr are F32 memory as\n"
+      "params.h says.\n"
       "ValueError: no such kernel. RuntimeError: CUDA refused, with kernel and error named.",
       py::arg("name"), py::arg("q_ptr"), py::arg("k_ptr"), py::arg("v_ptr"), py::arg("out_ptr"),
       py::arg("lse_ptr"), py::arg("q_strides"), py::arg("k_strides"), py::arg("v_strides"),
       py::arg("out_strides"), py::arg("batch"), py::arg("nheads_q"), py::arg("nheads_kv"),
       py::arg("seqlen_q"), py::arg("seqlen_k"), py::arg("headdim"), py::arg("scale"),
-      py::arg("diagonal"), py::arg("splits"), py::arg("split_out_ptr"), py::arg("split_state_ptr"),
+      py::arg("diagonal"), py::arg("mask_kind"), py::arg("mask_ptr"), py::arg("mask_strides"),
+      py::arg("splits"), py::arg("split_out_ptr"), py::arg("split_state_ptr"),
       py::arg("device_index"), py::arg("stream_ptr"));
 }
 

@@ -1,0 +1,119 @@
+"""split_kv-sm80: any number of splits, empty ones among them, and masks of every kind."""
+
+import sys
+
+import pytest
+import torch
+from harness import DEVICE, DTYPES, INSTANCES, assert_accurate, normal, over, poisoned, run_guarded
+
+import ffpa
+from ffpa.problem import mask_diagonal
+from ffpa.reference import attention_reference
+
+pytestmark = pytest.mark.gpu
+
+SPLIT_KV = [instance for instance in INSTANCES if instance["id"] == "split_kv-sm80"]
+
+
+@pytest.fixture
+def poisoned_workspace(monkeypatch):
+    """What no split writes is NaN."""
+    attention = sys.modules["ffpa.attention"]
+    workspace = attention.workspace
+
+    def fill(query, splits):
+        memory = workspace(query, splits)
+        for tensor in memory:
+            if tensor is not None:
+                tensor.fill_(torch.nan)
+        return memory
+
+    monkeypatch.setattr(attention, "workspace", fill)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3, 7, 33, 200])
+@pytest.mark.parametrize(
+    "seqlen_q, seqlen_k, nheads_q, nheads_kv, align",
+    [
+        (1, 1, 1, 1, None),
+        (1, 1000, 16, 2, None),
+        (3, 130, 5, 1, "lower_right"),
+        (17, 65, 6, 2, "upper_left"),
+        (64, 33, 2, 2, "lower_right"),  # the first 31 rows see no key
+    ],
+)
+@over(SPLIT_KV)
+@pytest.mark.usefixtures("poisoned_workspace")
+def test_any_number_of_splits(instance, seqlen_q, seqlen_k, nheads_q, nheads_kv, align, splits):
+    headdim = instance["headdim"] - 8 * (splits % 5)
+    q = normal(2, nheads_q, seqlen_q, headdim, dtype=instance["dtype"])
+    k, v = (
+        normal(2, nheads_kv, seqlen_k, headdim, dtype=instance["dtype"], seed=s) for s in (1, 2)
+    )
+    diagonal = mask_diagonal(seqlen_q, seqlen_k, align is not None, align)
+    guarded = [poisoned(t) for t in (q, k, v)]
+    out, lse = run_guarded(instance, *guarded, diagonal, splits=splits)
+    assert_accurate(instance, out, lse, q, k, v, diagonal)
+    again, _ = run_guarded(instance, *guarded, diagonal, splits=splits)
+    assert again.equal(out)
+
+
+def masks(batch, nheads, seqlen_q, seqlen_k, dtype):
+    """Masks by name; NaN and True lie where no mask is."""
+    generator = torch.Generator(DEVICE).manual_seed(3)
+    wide = torch.randn(
+        batch, nheads, seqlen_q, seqlen_k + 2, generator=generator, device=DEVICE
+    )
+    values = wide[..., 1:-1]
+    hidden = values < -0.5
+    hidden[..., seqlen_q // 2, :] = True  # a row that sees nothing
+    yield "bool", ~hidden
+    yield "bool of keys", ~hidden[:, :1, :1]
+    yield "bool of rows", ~hidden[..., :1]
+    yield "transposed bool", (~hidden).mT.contiguous().mT
+    wide[..., [0, -1]] = torch.nan
+    yield "F32", values
+    yield "F32 with -inf", values.masked_fill(hidden, -torch.inf)
+    yield "F32 of one row", values[:1, :1, :1]
+    yield "element", values.to(dtype)
+    lowest = torch.finfo(dtype).min
+    yield "element with the lowest number", values.masked_fill(hidden, lowest).to(dtype)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("seqlen_q, seqlen_k", [(1, 300), (5, 129), (40, 77)])
+@over(SPLIT_KV)
+@pytest.mark.usefixtures("poisoned_workspace")
+def test_masks(instance, seqlen_q, seqlen_k, causal):  # N07, N08, S12, S13, S14
+    headdim, dtype = instance["headdim"] - 8, DTYPES[instance["dtype"]]
+    q = normal(2, 6, seqlen_q, headdim, dtype=instance["dtype"])
+    k, v = (normal(2, 3, seqlen_k, headdim, dtype=instance["dtype"], seed=s) for s in (1, 2))
+    for name, mask in masks(2, 6, seqlen_q, seqlen_k, dtype):
+        options = {"attn_mask": mask, "is_causal": causal, "return_lse": True}
+        out, lse = ffpa.attention(
+            *(poisoned(t) for t in (q, k, v)), enable_gqa=True, kernel=instance["name"], **options
+        )
+        exact, exact_lse = attention_reference(q, k, v, **options)
+        error = (out.double() - exact).norm() / exact.norm().clamp(min=1e-30)
+        assert error < (5e-3 if instance["dtype"] == "bf16" else 8e-4), name
+        unseen = exact_lse == -torch.inf
+        assert lse[unseen].eq(-torch.inf).all() and not out[unseen].any(), name
+        torch.testing.assert_close(
+            lse[~unseen].double(), exact_lse[~unseen], rtol=1e-6, atol=1e-4, msg=name
+        )
+
+
+def test_few_queries_take_it_by_default():
+    q, k = normal(1, 8, 1, 512), normal(1, 1, 5000, 512)
+    out = ffpa.attention(q, k, k, enable_gqa=True)
+    assert ffpa.last_kernel() == "split_kv-sm80/d512/fp16/f32"
+    other = ffpa.attention(q, k, k, enable_gqa=True, kernel="split_d-sm80")
+    torch.testing.assert_close(out, other, rtol=0, atol=1e-3)
+
+
+def test_memory_is_that_of_the_splits():  # S08
+    q, k = normal(1, 32, 1, 512, dtype="bf16"), normal(1, 4, 32768, 512, dtype="bf16")
+    torch.cuda.reset_peak_memory_stats(DEVICE)
+    before = torch.cuda.memory_allocated(DEVICE)
+    ffpa.attention(q, k, k, enable_gqa=True)
+    assert torch.cuda.max_memory_allocated(DEVICE) - before < 32 * 514 * 4 * 264
