@@ -156,7 +156,7 @@ py::list kernels() {
     entry["max_seqlen_k"] = instance.max_seqlen_k;
     entry["Br"] = kernel.Br;
     entry["Bc"] = kernel.Bc;
-    entry["masks"] = kernel.masks;
+    entry["masks"] = instance.masks;
     entry["num_threads"] = kernel.num_threads;
     entry["smem_bytes"] = kernel.smem_bytes;
     entry["archs"] = instance.archs;

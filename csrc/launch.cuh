@@ -2,7 +2,6 @@
 //
 // A kernel type offers
 //   static constexpr DType dtype; Acc acc; int headdim, Br, Bc, num_threads; int smem_bytes;
-//   static constexpr bool masks = true;  // if it takes an attn_mask
 //   static cudaError_t launch(const ForwardParams&, cudaStream_t);
 // and kernel_info<Kernel>(id) erases the type. One instance lives in one generated .cu file.
 //
@@ -19,26 +18,9 @@
 namespace ffpa {
 
 template <class Kernel>
-constexpr bool takes_masks() {
-  if constexpr (requires { Kernel::masks; }) {
-    return Kernel::masks;
-  } else {
-    return false;
-  }
-}
-
-template <class Kernel>
 KernelInfo kernel_info(const char* id) {
-  return {id,
-          name_of(Kernel::dtype),
-          name_of(Kernel::acc),
-          Kernel::headdim,
-          Kernel::Br,
-          Kernel::Bc,
-          takes_masks<Kernel>(),
-          Kernel::num_threads,
-          Kernel::smem_bytes,
-          &Kernel::launch};
+  return {id,         name_of(Kernel::dtype), name_of(Kernel::acc), Kernel::headdim, Kernel::Br,
+          Kernel::Bc, Kernel::num_threads,    Kernel::smem_bytes,   &Kernel::launch};
 }
 
 // Dynamic shared memory above 48 KiB needs the opt-in before every first launch on a device; it is

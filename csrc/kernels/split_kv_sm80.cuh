@@ -419,7 +419,6 @@ struct SplitKvSm80 {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = Wide::kKeys;
-  static constexpr bool masks = true;
   static constexpr int num_threads = Wide::kMaxThreads;
   static constexpr int smem_bytes = Wide::smem_bytes(num_threads / 32);
 

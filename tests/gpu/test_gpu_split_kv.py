@@ -61,9 +61,7 @@ def test_any_number_of_splits(instance, seqlen_q, seqlen_k, nheads_q, nheads_kv,
 def masks(batch, nheads, seqlen_q, seqlen_k, dtype):
     """Masks by name; NaN and True lie where no mask is."""
     generator = torch.Generator(DEVICE).manual_seed(3)
-    wide = torch.randn(
-        batch, nheads, seqlen_q, seqlen_k + 2, generator=generator, device=DEVICE
-    )
+    wide = torch.randn(batch, nheads, seqlen_q, seqlen_k + 2, generator=generator, device=DEVICE)
     values = wide[..., 1:-1]
     hidden = values < -0.5
     hidden[..., seqlen_q // 2, :] = True  # a row that sees nothing
