@@ -199,6 +199,16 @@ class TestMasks:
         assert self.means(2, 5, is_causal=True) == [0, 0.5]
         assert self.means(1, 8, is_causal=True) == [0]
 
+    def test_a_window_counts_the_token_itself(self):  # S26
+        distance = torch.arange(8)[:, None] - torch.arange(8)
+        window = (distance >= 0) & (distance < 4)
+        assert self.means(8, 8, attn_mask=window)[-1] == 5.5
+
+    def test_nan_in_a_hidden_value_spreads(self):  # N11: documented, as in torch
+        q, k, v = index_probe(4, 4, self.dtype)
+        v[0, 0, 3] = torch.nan
+        assert ffpa.sdpa(q, k, v, torch.tensor([True, True, True, False])).isnan().all()
+
     def test_a_mask_and_causal_apply_both(self):  # S14
         mask = torch.ones(4, 4, dtype=torch.bool)
         assert self.means(4, 4, attn_mask=mask, is_causal=True) == [0, 0.5, 1, 1.5]
