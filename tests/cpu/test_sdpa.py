@@ -207,7 +207,7 @@ class TestMasks:
     def test_nan_in_a_hidden_value_spreads(self):  # N11: documented, as in torch
         q, k, v = index_probe(4, 4, self.dtype)
         v[0, 0, 3] = torch.nan
-        assert ffpa.sdpa(q, k, v, torch.tensor([True, True, True, False])).isnan().all()
+        assert ffpa.sdpa(q, k, v, torch.tensor([[True, True, True, False]])).isnan().all()
 
     def test_a_mask_and_causal_apply_both(self):  # S14
         mask = torch.ones(4, 4, dtype=torch.bool)

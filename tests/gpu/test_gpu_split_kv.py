@@ -161,7 +161,7 @@ def test_a_launch_that_fails_raises():  # R10
     row = normal(1, 1, 1, 64, dtype=instance["dtype"])
     out = torch.full_like(row, 7.0)
     many = [t.expand(2**16, 2**16, 1, 64) for t in (row, row, row, out)]  # 2^32 CTAs
-    with pytest.raises(RuntimeError, match="split_kv-sm80/.*cudaErrorInvalidConfiguration"):
+    with pytest.raises(RuntimeError, match=r"split_kv-sm80/.*cudaErrorInvalidConfiguration"):
         launch(instance, *many, None, 0.125, 0, splits=1)
     assert (out == 7).all()
 
