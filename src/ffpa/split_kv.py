@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ffpa.extension import Instance
-from ffpa.inputs import multiprocessors
+from ffpa.inputs import device_limits
 
 KERNEL = "split_kv-sm80"
 CTAS_PER_SM = 2
@@ -35,7 +35,8 @@ def splits_of(instance: Instance, query: Tensor, key: Tensor, diagonal: int) -> 
     rows = nheads_q // nheads_kv * seqlen_q
     tiles = batch * nheads_kv * (1 if rows <= ROW_TILE else ceil(rows / instance["Br"]))
     seqlen_k = min(seqlen_k, seqlen_q + diagonal)  # that the last query sees
-    return count_splits(tiles, seqlen_k, CTAS_PER_SM * multiprocessors(query.device.index))
+    slots = CTAS_PER_SM * device_limits(query.device.index).multiprocessors
+    return count_splits(tiles, seqlen_k, slots)
 
 
 def workspace(query: Tensor, splits: int) -> tuple[Tensor | None, Tensor | None]:

@@ -14,7 +14,7 @@ from ffpa.inputs import DeviceLimits
 from ffpa.reference import attention_reference
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
-H200 = DeviceLimits((9, 0), 232448)
+H200 = DeviceLimits((9, 0), 232448, 132)
 
 
 def instance(
@@ -144,7 +144,7 @@ def emulator(monkeypatch):
     monkeypatch.setattr(extension, "module", lambda: emulator)
     monkeypatch.setattr(inputs, "DEVICE_TYPE", "cpu")
     monkeypatch.setattr(support, "device_limits", lambda index: H200)
-    monkeypatch.setattr(split_kv, "multiprocessors", lambda index: 132)
+    monkeypatch.setattr(split_kv, "device_limits", lambda index: H200)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     yield emulator
     support._fitting_built.cache_clear()
