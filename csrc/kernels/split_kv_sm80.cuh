@@ -10,8 +10,8 @@
 // every D.
 //
 //   ring of a warp    stages slots of Bc keys x 64 columns: K, V, K, V, ...
-//   S                 every warp leaves its part, all threads add a share of it in a fixed order,
-//                     every warp reads the total: two barriers per Bc keys
+//   S                 every warp leaves its part, all threads add a share of it in a fixed order
+//                     and put the mask on it, every warp reads the total: two barriers per Bc keys
 //   softmax           in every warp alike, so P needs no exchange
 //
 // What a split leaves behind is O before the division, and the base and sum of each row. The second
@@ -99,8 +99,10 @@ class SplitKvSm80Cta {
 #pragma unroll 1
     for (int tile = first_tile_; tile < end_tile_; ++tile) {
       Scores<kRowTiles, kKeyTiles> scores;
-      compute_scores(scores);
-      const float scale_log2 = mask_scores(scores, tile * kKeys);
+      compute_scores(scores, tile * kKeys);
+      hide_keys(scores, tile * kKeys);
+      // A mask makes exponents of scores.
+      const float scale_log2 = masked() ? 1.0f : params_.scale_log2;
       move_base(scores, scale_log2);
       softmax_.exponentiate(scores, scale_log2);
       add_values(scores);
@@ -194,7 +196,8 @@ class SplitKvSm80Cta {
   }
 
   // S = Q Kᵀ of one tile of keys, over all columns.
-  __device__ __forceinline__ void compute_scores(Scores<kRowTiles, kKeyTiles>& scores) {
+  __device__ __forceinline__ void compute_scores(Scores<kRowTiles, kKeyTiles>& scores,
+                                                 int first_key) {
     Tile16x8<float> sums[kRowTiles][kKeyTiles];
     for (auto& row_tile : sums) {
       for (auto& tile : row_tile)
@@ -211,7 +214,16 @@ class SplitKvSm80Cta {
         mma<Element>(sums[r][1], q_[step][r], b[2], b[3]);
       }
     }
-    if (warps_ > 1) add_over_warps(sums);
+    if (warps_ > 1) {
+      add_over_warps(sums, first_key);
+    } else if (masked()) {
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n)
+          put_mask_on(sums[r][n], r, first_key + 8 * n, lane_);
+      }
+    }
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -225,7 +237,8 @@ class SplitKvSm80Cta {
     }
   }
 
-  __device__ __forceinline__ void add_over_warps(Tile16x8<float> (&sums)[kRowTiles][kKeyTiles]) {
+  __device__ __forceinline__ void add_over_warps(Tile16x8<float> (&sums)[kRowTiles][kKeyTiles],
+                                                 int first_key) {
     float4* total = parts_ + warps_ * kScoreVectors;
     const auto for_my_vectors = [&](float4* vectors, const auto& visit) {
 #pragma unroll
@@ -245,6 +258,12 @@ class SplitKvSm80Cta {
         const float4 part = parts_[warp * kScoreVectors + i];
         sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
       }
+      if (masked()) {
+        Tile16x8<float> tile = {{{sum.x, sum.y}, {sum.z, sum.w}}};
+        const int n = i / 32 % kKeyTiles;
+        put_mask_on(tile, i / 32 / kKeyTiles, first_key + 8 * n, i % 32);
+        sum = {tile.value[0][0], tile.value[0][1], tile.value[1][0], tile.value[1][1]};
+      }
       total[i] = sum;
     }
     __syncthreads();
@@ -256,22 +275,31 @@ class SplitKvSm80Cta {
     });
   }
 
-  // Hides the keys that a row does not see; returns the factor from scores to exponents of 2.
-  __device__ __forceinline__ float mask_scores(Scores<kRowTiles, kKeyTiles>& scores,
-                                               int first_key) const {
-    float scale_log2 = params_.scale_log2;
+  __device__ __forceinline__ bool masked() const { return params_.mask.kind != ScoreMask::none; }
+
+  // What `lane` holds of a tile becomes exponents of 2.
+  __device__ __forceinline__ void put_mask_on(Tile16x8<float>& tile, int row_tile, int first_key,
+                                              int lane) const {
     const ScoreMask& mask = params_.mask;
-    if (mask.kind != ScoreMask::none) {
-      add_mask<Element, kRowTiles, kKeyTiles>(
-          scores, scale_log2, mask, first_key + 2 * (lane_ % 4), params_.seqlen_k,
-          [&](int r, int h) {
-            const int row = this->row(r, h);
-            if (!exists(row)) return int64_t{-1};
-            return batch_ * mask.batch + query_head(row) * mask.head + row / group_ * mask.row;
-          });
-      scale_log2 = 1.0f;
+    Scores<1, 1> scores = {
+        {{{tile.value[0][0], tile.value[0][1]}, {tile.value[1][0], tile.value[1][1]}}}};
+    add_mask<Element, 1, 1>(scores, params_.scale_log2, mask, first_key + 2 * (lane % 4),
+                            params_.seqlen_k, [&](int, int h) {
+                              const int row = first_row_ + 16 * row_tile + 8 * h + lane / 4;
+                              if (!exists(row)) return int64_t{-1};
+                              return batch_ * mask.batch + query_head(row) * mask.head +
+                                     row / group_ * mask.row;
+                            });
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      tile.value[h][0] = scores[0][0][h][0];
+      tile.value[h][1] = scores[0][0][h][1];
     }
-    if (first_key + kKeys <= visible_keys(first_row_)) return scale_log2;
+  }
+
+  __device__ __forceinline__ void hide_keys(Scores<kRowTiles, kKeyTiles>& scores,
+                                            int first_key) const {
+    if (first_key + kKeys <= visible_keys(first_row_)) return;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -286,7 +314,6 @@ class SplitKvSm80Cta {
         }
       }
     }
-    return scale_log2;
   }
 
   __device__ __forceinline__ void move_base(const Scores<kRowTiles, kKeyTiles>& scores,

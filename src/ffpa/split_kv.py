@@ -10,7 +10,7 @@ from ffpa.extension import Instance
 from ffpa.inputs import device_limits
 
 KERNEL = "split_kv-sm80"
-CTAS_PER_SM = 2
+WARPS_PER_SM = 8  # that keep enough copies in flight; a CTA has one for each 64 columns
 MIN_KEYS = 64  # of a split: with fewer, merging costs more than it saves
 ROW_TILE = 16  # the kernel's smallest tile of rows
 
@@ -30,12 +30,13 @@ def splits_of(instance: Instance, query: Tensor, key: Tensor, diagonal: int) -> 
     """How many parts the keys of each row are cut into; 1 for kernels that do not cut them."""
     if instance["id"] != KERNEL:
         return 1
-    batch, nheads_q, seqlen_q, _ = query.shape
+    batch, nheads_q, seqlen_q, headdim = query.shape
     nheads_kv, seqlen_k = key.shape[1:3]
     rows = nheads_q // nheads_kv * seqlen_q
     tiles = batch * nheads_kv * (1 if rows <= ROW_TILE else ceil(rows / instance["Br"]))
     seqlen_k = min(seqlen_k, seqlen_q + diagonal)  # that the last query sees
-    slots = CTAS_PER_SM * device_limits(query.device.index).multiprocessors
+    ctas_per_sm = ceil(WARPS_PER_SM / ceil(headdim / 64))
+    slots = ctas_per_sm * device_limits(query.device.index).multiprocessors
     return count_splits(tiles, seqlen_k, slots)
 
 

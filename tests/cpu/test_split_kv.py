@@ -9,7 +9,7 @@ import ffpa
 from ffpa.reference import attention_reference
 from ffpa.split_kv import MIN_KEYS, count_splits
 
-SLOTS = 264  # two CTAs on each multiprocessor of an H200
+SLOTS = 264  # two CTAs on each multiprocessor of an H200, as for 256 columns
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,15 @@ def test_only_visible_keys_are_split(emulator, causal, splits):
     assert out.equal(attention_reference(q, k, k, is_causal=causal).half())
     assert emulator.launches[0][0] == "split_kv-sm80/d512/fp16/f32"
     assert emulator.splits == [splits]  # upper left: no query sees beyond the third key
+
+
+@pytest.mark.parametrize(
+    "headdim, splits", [(64, 251), (128, 126), (256, 63), (512, 32), (1024, 32)]
+)
+def test_few_columns_take_more_ctas(emulator, headdim, splits):
+    q, k = torch.zeros(1, 4, 1, headdim).half(), torch.zeros(1, 4, 32768, headdim).half()
+    ffpa.attention(q, k, k)
+    assert emulator.splits == [splits]
 
 
 def test_other_kernels_split_nothing(emulator):

@@ -94,12 +94,18 @@ def test_masks(instance, seqlen_q, seqlen_k, causal):  # N07, N08, S12, S13, S14
             *(poisoned(t) for t in (q, k, v)), enable_gqa=True, kernel=instance["name"], **options
         )
         exact, exact_lse = attention_reference(q, k, v, **options)
-        error = (out.double() - exact).norm() / exact.norm().clamp(min=1e-30)
-        assert error < (5e-3 if instance["dtype"] == "bf16" else 8e-4), name
+        # Beside the lowest numbers F32 has no digits left for the scores, in torch as here.
+        lost = exact_lse < -1e4
         unseen = exact_lse == -torch.inf
         assert lse[unseen].eq(-torch.inf).all() and not out[unseen].any(), name
+        assert out.isfinite().all() and lse[lost & ~unseen].lt(-1e4).all(), name
+        difference = (out.double() - exact)[~lost].norm()
+        bound = 5e-3 if instance["dtype"] == "bf16" else 8e-4
+        assert difference <= bound * exact[~lost].norm(), name
+        if lost[~unseen].any():
+            torch.testing.assert_close(out.double(), exact, rtol=0.1, atol=0.1, msg=name)
         torch.testing.assert_close(
-            lse[~unseen].double(), exact_lse[~unseen], rtol=1e-6, atol=1e-4, msg=name
+            lse[~lost].double(), exact_lse[~lost], rtol=1e-6, atol=1e-4, msg=name
         )
 
 
