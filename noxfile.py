@@ -47,7 +47,8 @@ def project_python(session: nox.Session) -> str:
         install(*compiler.split())
     install(TORCH)
     session.run(
-        python, "-m", "pip", "install", "-v", "--no-build-isolation", "-e", ".[report,test]",
+        python, "-m", "pip", "install", "-v", "--no-build-isolation",
+        "-e", ".[report,test,integrations]",
         external=True, silent=not session.interactive,
     )  # fmt: skip
     return python

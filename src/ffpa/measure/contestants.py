@@ -13,7 +13,8 @@ from ffpa.baselines import BASELINES
 from ffpa.errors import UnsupportedError
 from ffpa.record import AccName
 from ffpa.settings import Settings, SettingsError, accumulators, chosen
-from ffpa.support import DeviceLimits, Problem, find
+from ffpa.split_kv import KERNEL as SPLIT_KV
+from ffpa.support import FEW_QUERIES, DeviceLimits, Problem, find
 
 from .ceiling import CEILING, SCORE_BYTES, matmul_launch
 from .inputs import Inputs
@@ -55,11 +56,12 @@ class Ready:
 def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contestant]:
     """The contestants that the settings name. `compiled` are the kernel ids of this build.
 
-    `shipped` stands for all compiled kernels but the naive one, `all` for all; "id/variant" names
-    a variant.
+    `shipped` stands for the compiled kernels that kernel="auto" may take for so many queries,
+    `all` for all; "id/variant" names a variant.
     """
     groups = {"all": list(dict.fromkeys(compiled))}
-    groups["shipped"] = [name for name in groups["all"] if name != ORACLE_KERNEL]
+    left_out = {ORACLE_KERNEL} if settings.n <= FEW_QUERIES else {ORACLE_KERNEL, SPLIT_KV}
+    groups["shipped"] = [name for name in groups["all"] if name not in left_out]
     names = [member for name in chosen(settings.kernels) for member in groups.get(name, [name])]
     found = []
     for name in dict.fromkeys(names):
