@@ -14,7 +14,16 @@ from matplotlib import ft2font
 
 from ffpa.report.results import NoRowsError, Results
 
-from . import speedup_f16, speedup_f32, table_build, table_headdim, tflops
+from . import (
+    bank_conflicts,
+    ladder,
+    speedup_f16,
+    speedup_f32,
+    table_build,
+    table_headdim,
+    table_ladder,
+    tflops,
+)
 from .sheet import Sheet
 
 OUT = Path(__file__).parent / "out"
@@ -24,6 +33,9 @@ SHEETS: tuple[Sheet, ...] = (
     tflops.SHEET,
     table_headdim.SHEET,
     table_build.SHEET,
+    ladder.SHEET,
+    table_ladder.SHEET,
+    bank_conflicts.SHEET,
 )
 MANIFEST = "figures.json"
 SUMS = "SHA256SUMS"

@@ -169,6 +169,7 @@ struct LadderCta {
   // Writes O / sum and the log-sum-exp.
   template <class Softmax>
   __device__ __forceinline__ void store(Softmax& softmax) const {
+    cp_async_wait_all();  // of a tile past the last, which some steps ask for
     softmax.finish();
     const CtaRows rows(params, kConfig.Br);
     Element* matrix = static_cast<Element*>(params.out) +

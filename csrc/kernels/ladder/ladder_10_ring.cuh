@@ -3,7 +3,7 @@
 
 #include "kernels/ladder/ladder.cuh"
 #include "kernels/ladder/lazy_softmax.cuh"
-#include "tile/slice_ring.cuh"
+#include "kernels/ladder/tile_slots.cuh"
 
 namespace ffpa {
 
@@ -11,49 +11,33 @@ template <LadderConfig kConfig>
 struct Ladder10Ring : LadderKernel<Ladder10Ring<kConfig>, kConfig> {
   using Cta = LadderCta<kConfig, SwizzledPanel>;
   using Element = typename Cta::Element;
-  static constexpr int kSlots = 4;
-  static constexpr int kAhead = 2;
+  using Slots = TileSlots<typename Cta::SourceKv>;
   static constexpr int kBarrierBytes = 128;
-  static constexpr int smem_bytes = kBarrierBytes + Cta::kBytesQ + kSlots * Cta::kBytesKv;
-
-  // K and V in the order of use.
-  struct Load {
-    Cta& cta;
-    int tiles;
-    int next = 0;
-
-    __device__ __forceinline__ bool done() const { return next == tiles; }
-    __device__ __forceinline__ void operator()(uint32_t slot) {
-      if (next++ % 2 == 0) {
-        cta.k.copy(slot);
-      } else {
-        cta.v.copy(slot);
-      }
-    }
-  };
+  static constexpr int smem_bytes = kBarrierBytes + Cta::kBytesQ + 2 * Slots::kBytes;
 
   static __device__ __forceinline__ void run(const ForwardParams& params, unsigned char* smem) {
-    auto& barriers = *reinterpret_cast<RingBarriers<kSlots>*>(smem);
+    auto* barriers = reinterpret_cast<SlotBarriers*>(smem);
     const uint32_t q_smem = shared_address(smem) + kBarrierBytes;
-    SliceRing<kSlots, kAhead, Cta::kBytesKv> ring(barriers, q_smem + Cta::kBytesQ);
+    Slots k_slots(barriers[0], q_smem + Cta::kBytesQ);
+    Slots v_slots(barriers[1], q_smem + Cta::kBytesQ + Slots::kBytes);
     Cta cta(params);
     LazySoftmax<Cta::kRowTiles> softmax(params.scale_log2);
-    Load load{cta, 2 * cta.blocks.count};
 
-    if (threadIdx.x == 0) barriers.init(Cta::kThreads);
-    cta.q.copy(q_smem);
+    if (threadIdx.x < 2) barriers[threadIdx.x].init(Cta::kThreads);
+    cta.q.copy(0, q_smem);
     cp_async_wait_all();
     __syncthreads();
-    ring.prime(load);
+    k_slots.fill(cta.k, 0);
+    v_slots.fill(cta.v, 0);
 
 #pragma unroll 1
     for (int block = 0; block < cta.blocks.count; ++block) {
       typename Cta::ScoreSums sums = {};
-      multiply_buffered<Element>(sums, cta.tile_q(q_smem), cta.tile_k(ring.acquire(load)),
+      multiply_buffered<Element>(sums, cta.tile_q(q_smem), cta.tile_k(k_slots.acquire(block)),
                                  [&](int step) {
-                                   if (step == 0) ring.refill(load);
+                                   if (step == 0) k_slots.fill(cta.k, block + 1);
                                  });
-      ring.release();
+      k_slots.release(block);
 
       typename Cta::Scores scores;
       typename Cta::FragmentsP p;
@@ -61,10 +45,10 @@ struct Ladder10Ring : LadderKernel<Ladder10Ring<kConfig>, kConfig> {
       if (softmax.update(scores)) cta.scale_out(softmax.factor);
       cta.pack(scores, p);
 
-      multiply_buffered<Element>(cta.out, p, cta.tile_v(ring.acquire(load)), [&](int step) {
-        if (step == 0) ring.refill(load);
+      multiply_buffered<Element>(cta.out, p, cta.tile_v(v_slots.acquire(block)), [&](int step) {
+        if (step == 0) v_slots.fill(cta.v, block + 1);
       });
-      ring.release();
+      v_slots.release(block);
     }
     cta.store(softmax);
   }

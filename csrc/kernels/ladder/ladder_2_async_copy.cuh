@@ -20,14 +20,14 @@ struct Ladder2AsyncCopy : LadderKernel<Ladder2AsyncCopy<kConfig>, kConfig> {
     PlainSoftmax<Cta::kRowTiles> softmax(params.scale_log2);
 
     typename Cta::FragmentsQ q;
-    cta.q.copy(q_smem);
+    cta.q.copy(0, q_smem);
     cp_async_wait_all();
     __syncthreads();
     cta.load_q(q_smem, q);
 
 #pragma unroll 1
     for (int block = 0; block < cta.blocks.count; ++block) {
-      cta.k.copy(k_smem);
+      cta.k.copy(block, k_smem);
       cp_async_wait_all();
       __syncthreads();
       typename Cta::ScoreSums sums = {};
@@ -39,7 +39,7 @@ struct Ladder2AsyncCopy : LadderKernel<Ladder2AsyncCopy<kConfig>, kConfig> {
       if (softmax.update(scores)) cta.scale_out(softmax.factor);
       cta.pack(scores, p);
 
-      cta.v.copy(v_smem);
+      cta.v.copy(block, v_smem);
       cp_async_wait_all();
       __syncthreads();
       multiply<Element>(cta.out, p, cta.tile_v(v_smem));

@@ -20,8 +20,8 @@ struct Ladder4Swizzle : LadderKernel<Ladder4Swizzle<kConfig>, kConfig> {
     PlainSoftmax<Cta::kRowTiles> softmax(params.scale_log2);
 
     typename Cta::FragmentsQ q;
-    cta.q.copy(q_smem);
-    cta.k.copy(k_smem);
+    cta.q.copy(0, q_smem);
+    cta.k.copy(0, k_smem);
     cp_async_wait_all();
     __syncthreads();
     cta.load_q(q_smem, q);
@@ -30,7 +30,7 @@ struct Ladder4Swizzle : LadderKernel<Ladder4Swizzle<kConfig>, kConfig> {
     for (int block = 0; block < cta.blocks.count; ++block) {
       cp_async_wait_all();
       __syncthreads();  // K has landed, and nobody reads the last V any more
-      cta.v.copy(v_smem);
+      cta.v.copy(block, v_smem);
       typename Cta::ScoreSums sums = {};
       multiply<Element>(sums, q, cta.tile_k(k_smem));
 
@@ -42,7 +42,7 @@ struct Ladder4Swizzle : LadderKernel<Ladder4Swizzle<kConfig>, kConfig> {
 
       cp_async_wait_all();
       __syncthreads();  // V has landed, and nobody reads this K any more
-      if (block + 1 < cta.blocks.count) cta.k.copy(k_smem);
+      cta.k.copy(block + 1, k_smem);
       multiply<Element>(cta.out, p, cta.tile_v(v_smem));
     }
 

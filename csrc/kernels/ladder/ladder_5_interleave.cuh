@@ -20,8 +20,8 @@ struct Ladder5Interleave : LadderKernel<Ladder5Interleave<kConfig>, kConfig> {
     PlainSoftmax<Cta::kRowTiles> softmax(params.scale_log2);
 
     typename Cta::FragmentsQ q;
-    cta.q.copy(q_smem);
-    cta.k.copy(k_smem);
+    cta.q.copy(0, q_smem);
+    cta.k.copy(0, k_smem);
     cp_async_wait_all();
     __syncthreads();
     cta.load_q(q_smem, q);
@@ -32,7 +32,7 @@ struct Ladder5Interleave : LadderKernel<Ladder5Interleave<kConfig>, kConfig> {
       __syncthreads();  // K has landed, and nobody reads the last V any more
       typename Cta::ScoreSums sums = {};
       multiply_interleaved<Element>(sums, q, cta.tile_k(k_smem), [&](int step) {
-        cta.v.template copy_part<Cta::kHeadSteps>(v_smem, step);
+        cta.v.template copy_part<Cta::kHeadSteps>(block, v_smem, step);
       });
 
       typename Cta::Scores scores;
@@ -43,9 +43,8 @@ struct Ladder5Interleave : LadderKernel<Ladder5Interleave<kConfig>, kConfig> {
 
       cp_async_wait_all();
       __syncthreads();  // V has landed, and nobody reads this K any more
-      const bool more = block + 1 < cta.blocks.count;
       multiply_interleaved<Element>(cta.out, p, cta.tile_v(v_smem), [&](int step) {
-        if (more) cta.k.template copy_part<Cta::kKeySteps>(k_smem, step);
+        cta.k.template copy_part<Cta::kKeySteps>(block + 1, k_smem, step);
       });
     }
 

@@ -87,21 +87,25 @@ __device__ __forceinline__ void multiply_step(Tile16x8<float> (&sums)[kRowTiles]
   }
 }
 
-// Steps 2 to 4: all of a step's operands, then its products.
+// Steps 2 to 4: operands of 64 columns, then their products.
 template <class Element, int kRowTiles, int kColumnTiles, class OperandA, class OperandB>
 __device__ __forceinline__ void multiply(Tile16x8<float> (&sums)[kRowTiles][kColumnTiles],
                                          const OperandA& operand_a, const OperandB& operand_b) {
+  constexpr int kTurn = 4;
 #pragma unroll
   for (int k = 0; k < OperandA::kSteps; ++k) {
     uint32_t a[kRowTiles][4];
-    uint32_t b[kColumnTiles / 2][4];
     operand_a.load(a, k);
 #pragma unroll
-    for (int n = 0; n < kColumnTiles / 2; ++n)
-      operand_b.load(b[n], k, n);
+    for (int first = 0; first < kColumnTiles / 2; first += kTurn) {
+      uint32_t b[kTurn][4];
 #pragma unroll
-    for (int n = 0; n < kColumnTiles / 2; ++n)
-      multiply_step<Element>(sums, a, b[n], n);
+      for (int n = 0; n < kTurn; ++n)
+        operand_b.load(b[n], k, first + n);
+#pragma unroll
+      for (int n = 0; n < kTurn; ++n)
+        multiply_step<Element>(sums, a, b[n], first + n);
+    }
   }
 }
 

@@ -9,7 +9,7 @@
 
 namespace ffpa {
 
-// This thread's place in the next tile of a matrix, kPanel::kRows rows of it.
+// The tiles of a matrix, kPanel::kRows rows each, as one thread sees them.
 template <class PanelType, int kHeaddim, int kThreads, class Element>
 class TileSource {
   using Passes = PanelPasses<PanelType, kHeaddim / PanelType::kColumns, kThreads>;
@@ -22,33 +22,33 @@ class TileSource {
       : place_(static_cast<const Element*>(matrix) + Passes::my_column() +
                CtaRows::offset(strides, batch, head, first_row + Passes::my_row())),
         stride_(strides.row),
-        rows_left_(num_rows - first_row - Passes::my_row()),
-        columns_left_(num_columns - Passes::my_column()) {}
+        num_rows_(num_rows - first_row - Passes::my_row()),
+        num_columns_(num_columns - Passes::my_column()) {}
 
-  // Starts this thread's copies of the next tile.
-  __device__ __forceinline__ void copy(uint32_t smem) { copy_part<1>(smem, 0); }
+  // Starts this thread's copies of a tile.
+  __device__ __forceinline__ void copy(int tile, uint32_t smem) const {
+    copy_part<1>(tile, smem, 0);
+  }
 
-  // The same in kParts portions, to be called for part = 0, 1, … in turn.
+  // One of kParts portions of them.
   template <int kParts>
-  __device__ __forceinline__ void copy_part(uint32_t smem, int part) {
+  __device__ __forceinline__ void copy_part(int tile, uint32_t smem, int part) const {
+    const int first_row = tile * PanelType::kRows;
+    const Element* place = place_ + first_row * stride_;
     int pass = 0;
     Passes::for_my_chunks([&](int panel, int row) {
       if (pass++ * kParts / Passes::kPasses != part) return;
       cp_async_16(smem + Passes::my_offset() + panel * PanelType::kBytes + row * PanelType::kPitch,
-                  place_ + row * stride_ + panel * PanelType::kColumns,
-                  row < rows_left_ && panel * PanelType::kColumns < columns_left_);
+                  place + row * stride_ + panel * PanelType::kColumns,
+                  first_row + row < num_rows_ && panel * PanelType::kColumns < num_columns_);
     });
-    if (part == kParts - 1) {
-      place_ += PanelType::kRows * stride_;
-      rows_left_ -= PanelType::kRows;
-    }
   }
 
  private:
-  const Element* place_;
+  const Element* place_;  // its chunk of the first tile
   int64_t stride_;
-  int rows_left_;
-  int columns_left_;
+  int num_rows_;  // from there on
+  int num_columns_;
 };
 
 }  // namespace ffpa
