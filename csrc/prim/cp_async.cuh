@@ -21,6 +21,17 @@ __device__ __forceinline__ void cp_async_arrive(Barrier& barrier) {
                : "memory");
 }
 
+// Closes a group: this thread's copies since the last one.
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most so many of this thread's groups, the newest, are still under way.
+template <int kGroups>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
 // Waits for this thread's copies only.
 __device__ __forceinline__ void cp_async_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");

@@ -10,7 +10,6 @@
 #include "kernels/ladder/products.cuh"
 #include "kernels/ladder/tile_source.cuh"
 #include "launch.cuh"
-#include "tile/cta_rows.cuh"
 #include "tile/tile_order.cuh"
 #include "tile/warp_softmax.cuh"
 
@@ -26,22 +25,25 @@ struct LadderConfig {
   int ctas_per_sm;  // what the register allocation aims at
 };
 
-// How a tile of so many rows lies in shared memory, to steps 1 to 3: slice by slice as the products
-// consume it, 16 columns or 32 bytes a row. Eight rows of one chunk, what ldmatrix reads at a time,
-// then span 256 bytes and use half of the banks, each of them twice.
+// How a tile of so many rows lies in shared memory, to steps 1 to 3: in slices of 16 columns, as the
+// products consume it. Eight rows of one slice, what ldmatrix reads at a time, then span 256 bytes
+// and use half of the banks, each twice. 32 bytes between slices let a row be written without
+// conflicts.
 template <int kNumRows>
-struct SlicePanel {
+struct SlicedPanel {
   static constexpr int kRows = kNumRows;
-  static constexpr int kColumns = 16;
-  static constexpr int kChunks = 2;
+  static constexpr int kColumns = 64;
+  static constexpr int kChunks = 8;
   static constexpr int kPitch = 32;
-  static constexpr int kBytes = kRows * kPitch;
+  static constexpr int kSliceBytes = kRows * kPitch + 32;
+  static constexpr int kBytes = 4 * kSliceBytes;
 
   static __device__ __forceinline__ uint32_t offset(int row, int chunk) {
-    return row * kPitch + (chunk << 4);
+    return chunk / 2 * kSliceBytes + row * kPitch + chunk % 2 * 16;
   }
+  // For whole slices.
   static __device__ __forceinline__ uint32_t advance(uint32_t address, int chunks) {
-    return address + (chunks << 4);
+    return address + chunks / 2 * kSliceBytes;
   }
 };
 
@@ -73,30 +75,48 @@ struct LadderCta {
   using FragmentsQ = FragmentsA<kHeadSteps, kRowTiles>;
   using FragmentsP = FragmentsA<kKeySteps, kRowTiles>;
 
+  // Shared memory begins with what threads keep there of Q, K and V.
+  using Place = typename SourceKv::Place;
+  static constexpr int kPlaceBytes = 3 * kThreads * sizeof(Place);
+  static constexpr int kSmemBytes = kPlaceBytes + kBytesQ + 2 * kBytesKv;
+
   const ForwardParams& params;
-  CtaRows rows;
+  uint32_t smem;  // the rest of it
   KeyBlocks blocks;
   SourceQ q;
   SourceKv k;
   SourceKv v;
   OutSums out;
 
-  __device__ __forceinline__ explicit LadderCta(const ForwardParams& params)
+  __device__ __forceinline__ LadderCta(const ForwardParams& params, unsigned char* memory)
       : params(params),
-        rows(params, kConfig.Br),
-        blocks(key_blocks(rows.first_row, min(rows.first_row + kConfig.Br, params.seqlen_q) - 1,
+        smem(shared_address(memory) + kPlaceBytes),
+        blocks(key_blocks(first_row(), min(first_row() + kConfig.Br, params.seqlen_q) - 1,
                           kConfig.Bc, params.seqlen_k, params.diagonal)),
-        q(params.q, params.q_strides, rows.batch, rows.head, rows.first_row, params.seqlen_q,
-          params.headdim),
-        k(params.k, params.k_strides, rows.batch, rows.kv_head, 0, params.seqlen_k, params.headdim),
-        v(params.v, params.v_strides, rows.batch, rows.kv_head, 0, params.seqlen_k,
-          params.headdim) {
+        q(reinterpret_cast<typename SourceQ::Place*>(place(memory, 0)), params.q, params.q_strides,
+          blockIdx.z, blockIdx.y, first_row(), params.seqlen_q, params.headdim),
+        k(place(memory, 1), params.k, params.k_strides, blockIdx.z, kv_head(params), 0,
+          params.seqlen_k, params.headdim),
+        v(place(memory, 2), params.v, params.v_strides, blockIdx.z, kv_head(params), 0,
+          params.seqlen_k, params.headdim) {
 #pragma unroll
     for (auto& row : out) {
 #pragma unroll
       for (auto& tile : row)
         tile.clear();
     }
+  }
+
+  // The grid: tiles of rows x heads x batch, last rows first: under a mask they have the most keys.
+  static __device__ __forceinline__ int first_row() {
+    return (gridDim.x - 1 - blockIdx.x) * kConfig.Br;
+  }
+  static __device__ __forceinline__ int kv_head(const ForwardParams& params) {
+    return blockIdx.y / (params.nheads_q / params.nheads_kv);
+  }
+
+  static __device__ __forceinline__ auto* place(unsigned char* memory, int matrix) {
+    return reinterpret_cast<Place*>(memory) + matrix * kThreads + threadIdx.x;
   }
 
   // This lane's first row and column in the fragments of a result.
@@ -134,9 +154,8 @@ struct LadderCta {
       }
     }
     if (block >= blocks.unmasked) {
-      mask<kRowTiles, kScoreTiles>(scores, rows.first_row + my_row(),
-                                   block * kConfig.Bc + my_column(), params.seqlen_k,
-                                   params.diagonal);
+      mask<kRowTiles, kScoreTiles>(scores, first_row() + my_row(), block * kConfig.Bc + my_column(),
+                                   params.seqlen_k, params.diagonal);
     }
   }
 
@@ -171,17 +190,17 @@ struct LadderCta {
   __device__ __forceinline__ void store(Softmax& softmax) const {
     cp_async_wait_all();  // of a tile past the last, which some steps ask for
     softmax.finish();
-    const CtaRows rows(params, kConfig.Br);
     Element* matrix = static_cast<Element*>(params.out) +
-                      CtaRows::offset(params.out_strides, rows.batch, rows.head, rows.first_row);
+                      offset_of(params.out_strides, blockIdx.z, blockIdx.y, first_row());
     float* lse_rows =
-        params.lse + (rows.batch * params.nheads_q + rows.head) * params.seqlen_q + rows.first_row;
+        params.lse +
+        (int64_t{blockIdx.z} * params.nheads_q + blockIdx.y) * params.seqlen_q + first_row();
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = my_row() + 16 * r + 8 * h;
-        if (row >= params.seqlen_q - rows.first_row) continue;
+        if (row >= params.seqlen_q - first_row()) continue;
         if (params.lse != nullptr && threadIdx.x % 4 == 0) {
           lse_rows[row] = softmax.log_sum_exp(r, h);
         }
@@ -220,10 +239,8 @@ struct LadderKernel {
   static_assert(kConfig.acc == Acc::f32, "the ladder sums in F32");
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
-    const int64_t ctas =
-        int64_t{params.batch} * params.nheads_q * ceil_div(params.seqlen_q, kConfig.Br);
-    if (ctas > INT32_MAX) return cudaErrorInvalidConfiguration;
-    return launch_kernel(ladder_kernel<Step>, dim3(static_cast<unsigned>(ctas)), num_threads,
+    const dim3 grid(ceil_div(params.seqlen_q, kConfig.Br), params.nheads_q, params.batch);
+    return launch_kernel(ladder_kernel<Step>, grid, num_threads,
                          Step::smem_bytes, stream, params);
   }
 };

@@ -13,14 +13,15 @@ struct Ladder10Ring : LadderKernel<Ladder10Ring<kConfig>, kConfig> {
   using Element = typename Cta::Element;
   using Slots = TileSlots<typename Cta::SourceKv>;
   static constexpr int kBarrierBytes = 128;
-  static constexpr int smem_bytes = kBarrierBytes + Cta::kBytesQ + 2 * Slots::kBytes;
+  static constexpr int smem_bytes =
+      Cta::kPlaceBytes + kBarrierBytes + Cta::kBytesQ + 2 * Slots::kBytes;
 
   static __device__ __forceinline__ void run(const ForwardParams& params, unsigned char* smem) {
-    auto* barriers = reinterpret_cast<SlotBarriers*>(smem);
-    const uint32_t q_smem = shared_address(smem) + kBarrierBytes;
+    Cta cta(params, smem);
+    auto* barriers = reinterpret_cast<SlotBarriers*>(smem + Cta::kPlaceBytes);
+    const uint32_t q_smem = cta.smem + kBarrierBytes;
     Slots k_slots(barriers[0], q_smem + Cta::kBytesQ);
     Slots v_slots(barriers[1], q_smem + Cta::kBytesQ + Slots::kBytes);
-    Cta cta(params);
     LazySoftmax<Cta::kRowTiles> softmax(params.scale_log2);
 
     if (threadIdx.x < 2) barriers[threadIdx.x].init(Cta::kThreads);
@@ -32,11 +33,10 @@ struct Ladder10Ring : LadderKernel<Ladder10Ring<kConfig>, kConfig> {
 
 #pragma unroll 1
     for (int block = 0; block < cta.blocks.count; ++block) {
+      const uint32_t k_smem = k_slots.acquire(block);
+      k_slots.fill(cta.k, block + 1);
       typename Cta::ScoreSums sums = {};
-      multiply_buffered<Element>(sums, cta.tile_q(q_smem), cta.tile_k(k_slots.acquire(block)),
-                                 [&](int step) {
-                                   if (step == 0) k_slots.fill(cta.k, block + 1);
-                                 });
+      multiply_buffered<Element>(sums, cta.tile_q(q_smem), cta.tile_k(k_smem));
       k_slots.release(block);
 
       typename Cta::Scores scores;
@@ -45,9 +45,9 @@ struct Ladder10Ring : LadderKernel<Ladder10Ring<kConfig>, kConfig> {
       if (softmax.update(scores)) cta.scale_out(softmax.factor);
       cta.pack(scores, p);
 
-      multiply_buffered<Element>(cta.out, p, cta.tile_v(v_slots.acquire(block)), [&](int step) {
-        if (step == 0) v_slots.fill(cta.v, block + 1);
-      });
+      const uint32_t v_smem = v_slots.acquire(block);
+      v_slots.fill(cta.v, block + 1);
+      multiply_buffered<Element>(cta.out, p, cta.tile_v(v_smem));
       v_slots.release(block);
     }
     cta.store(softmax);

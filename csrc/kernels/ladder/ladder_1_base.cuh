@@ -39,28 +39,31 @@ __global__ void __launch_bounds__(Kernel::num_threads, 3)
   const int first_row = (row_tiles - 1 - blockIdx.x % row_tiles) * Br;  // the longest first
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-  // A tile lies in shared memory in slices of 16 columns, one MMA step each.
-  extern __shared__ __align__(128) unsigned char smem_bytes[];
-  T* sQ = reinterpret_cast<T*>(smem_bytes);
-  T* sK = sQ + Br * D;
-  T* sV = sK + Bc * D;
-  const auto place = [](int row, int column) { return column / 16 * 16 * 64 + row * 16 + column % 16; };
+  // A tile lies in shared memory in slices of 16 columns, one MMA step each, 32 bytes apart.
+  extern __shared__ __align__(128) unsigned char smem[];
+  constexpr int kSlice = 16 * 64 + 16, kTile = D / 16 * kSlice;
   static_assert(Br == 64 && Bc == 64);
+  T* sQ = reinterpret_cast<T*>(smem);
+  T* sK = sQ + kTile;
+  T* sV = sK + kTile;
+  const auto place = [](int row, int column) {
+    return column / 16 * kSlice + row * 16 + column % 16;
+  };
 
-  // 64 rows of a matrix, two threads to a row of a slice, through registers; zeros past its end.
+  // 64 rows of a matrix, D / 8 threads to a row, through registers; zeros past its end.
   const auto load_tile = [&](T* tile, const void* matrix, const Strides& strides, int64_t head,
                              int first_row, int seqlen) {
-    const T* rows = static_cast<const T*>(matrix) + batch * strides.batch + head * strides.head;
-    const int row = threadIdx.x / 2;
-    const T* source = rows + (first_row + row) * strides.row;
-    uint4 chunk[D / 16];
-    for (int i = 0; i < D / 16; ++i) {
-      const int column = 16 * i + threadIdx.x % 2 * 8;
-      const bool valid = first_row + row < seqlen && column < params.headdim;
-      chunk[i] = valid ? *reinterpret_cast<const uint4*>(source + column) : uint4{};
+    constexpr int kRows = Kernel::num_threads / (D / 8), kPasses = 64 / kRows;
+    const int row = threadIdx.x / (D / 8), column = threadIdx.x % (D / 8) * 8;
+    const T* source = static_cast<const T*>(matrix) + batch * strides.batch +
+                      head * strides.head + (first_row + row) * strides.row + column;
+    uint4 chunk[kPasses];
+    for (int i = 0; i < kPasses; ++i) {
+      const bool valid = first_row + row + i * kRows < seqlen && column < params.headdim;
+      chunk[i] = valid ? *reinterpret_cast<const uint4*>(source + i * kRows * strides.row) : uint4{};
     }
-    for (int i = 0; i < D / 16; ++i)
-      *reinterpret_cast<uint4*>(tile + place(row, 16 * i + threadIdx.x % 2 * 8)) = chunk[i];
+    for (int i = 0; i < kPasses; ++i)
+      *reinterpret_cast<uint4*>(tile + place(row + i * kRows, column)) = chunk[i];
   };
 
   // Four 8 x 8 matrices, each lane giving the address of one row; see the layout of mma in the PTX
@@ -118,7 +121,9 @@ __global__ void __launch_bounds__(Kernel::num_threads, 3)
   float sum[2] = {};
 
   for (int first_key = 0; first_key < num_keys; first_key += Bc) {
+    __syncthreads();  // nobody reads the last tiles any more
     load_tile(sK, params.k, params.k_strides, kv_head, first_key, params.seqlen_k);
+    load_tile(sV, params.v, params.v_strides, kv_head, first_key, params.seqlen_k);
     __syncthreads();
 
     float score[Bc / 8][2][2] = {};
@@ -160,8 +165,6 @@ __global__ void __launch_bounds__(Kernel::num_threads, 3)
       }
     }
 
-    load_tile(sV, params.v, params.v_strides, kv_head, first_key, params.seqlen_k);
-    __syncthreads();
     for (int step = 0; step < Bc / 16; ++step) {
       unsigned p[4];  // the scores' fragments are those of a left operand already
       for (int i = 0; i < 4; ++i) {
@@ -204,7 +207,7 @@ struct Ladder1Base {
   static constexpr int Br = 64;
   static constexpr int Bc = 64;
   static constexpr int num_threads = 128;
-  static constexpr int smem_bytes = (Br + 2 * Bc) * headdim * 2;
+  static constexpr int smem_bytes = 3 * (headdim / 16) * (16 * 64 + 16) * 2;
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     const int64_t ctas = int64_t{params.batch} * params.nheads_q * ceil_div(params.seqlen_q, Br);

@@ -10,13 +10,13 @@ template <LadderConfig kConfig>
 struct Ladder4Swizzle : LadderKernel<Ladder4Swizzle<kConfig>, kConfig> {
   using Cta = LadderCta<kConfig, SwizzledPanel>;
   using Element = typename Cta::Element;
-  static constexpr int smem_bytes = Cta::kBytesQ + 2 * Cta::kBytesKv;
+  static constexpr int smem_bytes = Cta::kSmemBytes;
 
   static __device__ __forceinline__ void run(const ForwardParams& params, unsigned char* smem) {
-    const uint32_t q_smem = shared_address(smem);
+    Cta cta(params, smem);
+    const uint32_t q_smem = cta.smem;
     const uint32_t k_smem = q_smem + Cta::kBytesQ;
     const uint32_t v_smem = k_smem + Cta::kBytesKv;
-    Cta cta(params);
     PlainSoftmax<Cta::kRowTiles> softmax(params.scale_log2);
 
     typename Cta::FragmentsQ q;
@@ -45,7 +45,6 @@ struct Ladder4Swizzle : LadderKernel<Ladder4Swizzle<kConfig>, kConfig> {
       cta.k.copy(block + 1, k_smem);
       multiply<Element>(cta.out, p, cta.tile_v(v_smem));
     }
-
     cta.store(softmax);
   }
 };

@@ -10,13 +10,13 @@ template <LadderConfig kConfig>
 struct Ladder7Softmax : LadderKernel<Ladder7Softmax<kConfig>, kConfig> {
   using Cta = LadderCta<kConfig, SwizzledPanel>;
   using Element = typename Cta::Element;
-  static constexpr int smem_bytes = Cta::kBytesQ + 2 * Cta::kBytesKv;
+  static constexpr int smem_bytes = Cta::kSmemBytes;
 
   static __device__ __forceinline__ void run(const ForwardParams& params, unsigned char* smem) {
-    const uint32_t q_smem = shared_address(smem);
+    Cta cta(params, smem);
+    const uint32_t q_smem = cta.smem;
     const uint32_t k_smem = q_smem + Cta::kBytesQ;
     const uint32_t v_smem = k_smem + Cta::kBytesKv;
-    Cta cta(params);
     LazySoftmax<Cta::kRowTiles> softmax(params.scale_log2);
 
     typename Cta::FragmentsQ q;
@@ -30,10 +30,9 @@ struct Ladder7Softmax : LadderKernel<Ladder7Softmax<kConfig>, kConfig> {
     for (int block = 0; block < cta.blocks.count; ++block) {
       cp_async_wait_all();
       __syncthreads();  // K has landed, and nobody reads the last V any more
+      cta.v.copy(block, v_smem);
       typename Cta::ScoreSums sums = {};
-      multiply_buffered<Element>(sums, q, cta.tile_k(k_smem), [&](int step) {
-        cta.v.template copy_part<Cta::kHeadSteps>(block, v_smem, step);
-      });
+      multiply_buffered<Element>(sums, q, cta.tile_k(k_smem));
 
       typename Cta::Scores scores;
       typename Cta::FragmentsP p;
@@ -43,11 +42,9 @@ struct Ladder7Softmax : LadderKernel<Ladder7Softmax<kConfig>, kConfig> {
 
       cp_async_wait_all();
       __syncthreads();  // V has landed, and nobody reads this K any more
-      multiply_buffered<Element>(cta.out, p, cta.tile_v(v_smem), [&](int step) {
-        cta.k.template copy_part<Cta::kKeySteps>(block + 1, k_smem, step);
-      });
+      cta.k.copy(block + 1, k_smem);
+      multiply_buffered<Element>(cta.out, p, cta.tile_v(v_smem));
     }
-
     cta.store(softmax);
   }
 };

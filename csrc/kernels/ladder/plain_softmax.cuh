@@ -4,9 +4,16 @@
 // over its four lanes, and rescale what earlier tiles gave. Step 7 has the other way.
 #pragma once
 
+#include "prim/math.cuh"
 #include "tile/warp_softmax.cuh"
 
 namespace ffpa {
+
+// e^x by the special function unit.
+__device__ __forceinline__ float exp_approx(float x) {
+  constexpr float kLog2E = 1.44269504088896341f;
+  return exp2_approx(x * kLog2E);
+}
 
 template <int kRowTiles>
 struct PlainSoftmax {
@@ -37,13 +44,13 @@ struct PlainSoftmax {
         const float top = fmaxf(max[r][h], base[r][h]);
         // A row that has seen no key keeps -inf, and exp(-inf + inf) would be NaN.
         base[r][h] = top == -kInfinity ? 0.0f : top;
-        factor[r][h] = __expf(max[r][h] - base[r][h]);
+        factor[r][h] = exp_approx(max[r][h] - base[r][h]);
         max[r][h] = top;
         tile_sum[r][h] = 0.0f;
       }
     }
     for_each(scores, [&](int r, int h, float& score) {
-      score = __expf(score - base[r][h]);
+      score = exp_approx(score - base[r][h]);
       tile_sum[r][h] += score;
     });
 #pragma unroll

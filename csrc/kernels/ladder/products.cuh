@@ -7,13 +7,17 @@
 
 #include "prim/ldmatrix.cuh"
 #include "prim/mma_sm80.cuh"
+#include "prim/opaque.cuh"
 
 namespace ffpa {
 
-// A lane's view of a tile: the address of the row that it hands to ldmatrix.
+// A lane's view of a tile.
 template <class Panel>
 struct Operand {
-  uint32_t lane;
+  uint32_t lane;  // the address of the row that it hands to ldmatrix
+
+  __device__ __forceinline__ Operand(uint32_t tile, int row, int chunk)
+      : lane(opaque(tile + Panel::offset(row, chunk))) {}
 
   // 16 columns, number `step`, of the rows from `row` on, a multiple of 16.
   __device__ __forceinline__ uint32_t at(int row, int step) const {
@@ -27,9 +31,10 @@ struct Operand {
 template <class Panel, int kNumSteps>
 struct OperandQ : Operand<Panel> {
   static constexpr int kSteps = kNumSteps;
+  static constexpr int kUnrolled = Panel::kColumns / 16;
 
   __device__ __forceinline__ explicit OperandQ(uint32_t tile)
-      : Operand<Panel>{tile + Panel::offset(threadIdx.x % 16, threadIdx.x % 32 / 16)} {}
+      : Operand<Panel>(tile, threadIdx.x % 16, threadIdx.x % 32 / 16) {}
 
   template <int kRowTiles>
   __device__ __forceinline__ void load(uint32_t (&a)[kRowTiles][4], int k) const {
@@ -43,6 +48,7 @@ struct OperandQ : Operand<Panel> {
 template <int kNumSteps, int kRowTiles>
 struct FragmentsA {
   static constexpr int kSteps = kNumSteps;
+  static constexpr int kUnrolled = kNumSteps;
   uint32_t step[kSteps][kRowTiles][4];
 
   __device__ __forceinline__ void load(uint32_t (&a)[kRowTiles][4], int k) const {
@@ -56,9 +62,7 @@ struct FragmentsA {
 template <class Panel>
 struct OperandK : Operand<Panel> {
   __device__ __forceinline__ explicit OperandK(uint32_t tile)
-      : Operand<Panel>{
-            tile + Panel::offset(threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2)} {
-  }
+      : Operand<Panel>(tile, threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2) {}
 
   __device__ __forceinline__ void load(uint32_t (&b)[4], int k, int n) const {
     ldmatrix_x4(b, this->at(16 * n, k));
@@ -69,7 +73,7 @@ struct OperandK : Operand<Panel> {
 template <class Panel>
 struct OperandV : Operand<Panel> {
   __device__ __forceinline__ explicit OperandV(uint32_t tile)
-      : Operand<Panel>{tile + Panel::offset(threadIdx.x % 16, threadIdx.x % 32 / 16)} {}
+      : Operand<Panel>(tile, threadIdx.x % 16, threadIdx.x % 32 / 16) {}
 
   __device__ __forceinline__ void load(uint32_t (&b)[4], int k, int n) const {
     ldmatrix_x4_trans(b, this->at(16 * k, n));
@@ -109,12 +113,11 @@ __device__ __forceinline__ void multiply(Tile16x8<float> (&sums)[kRowTiles][kCol
   }
 }
 
-// Step 5: each part of B just before its products, and `between(k)` after each step.
-template <class Element, int kRowTiles, int kColumnTiles, class OperandA, class OperandB,
-          class Between>
+// Step 5: each part of B just before its products.
+template <class Element, int kRowTiles, int kColumnTiles, class OperandA, class OperandB>
 __device__ __forceinline__ void multiply_interleaved(
     Tile16x8<float> (&sums)[kRowTiles][kColumnTiles], const OperandA& operand_a,
-    const OperandB& operand_b, const Between& between) {
+    const OperandB& operand_b) {
 #pragma unroll
   for (int k = 0; k < OperandA::kSteps; ++k) {
     uint32_t a[kRowTiles][4];
@@ -125,32 +128,31 @@ __device__ __forceinline__ void multiply_interleaved(
       operand_b.load(b, k, n);
       multiply_step<Element>(sums, a, b, n);
     }
-    between(k);
   }
 }
 
 // From step 6 on: the next operands are on their way while these are multiplied.
-template <class Element, int kRowTiles, int kColumnTiles, class OperandA, class OperandB,
-          class Between>
+template <class Element, int kRowTiles, int kColumnTiles, class OperandA, class OperandB>
 __device__ __forceinline__ void multiply_buffered(
     Tile16x8<float> (&sums)[kRowTiles][kColumnTiles], const OperandA& operand_a,
-    const OperandB& operand_b, const Between& between) {
+    const OperandB& operand_b) {
   constexpr int kColumns = kColumnTiles / 2;
   constexpr int kLast = OperandA::kSteps * kColumns - 1;
-  uint32_t a[2][kRowTiles][4];
   uint32_t b[2][4];
-  operand_a.load(a[0], 0);
   operand_b.load(b[0], 0, 0);
+#pragma unroll 1
+  for (int first = 0; first < OperandA::kSteps; first += OperandA::kUnrolled) {
 #pragma unroll
-  for (int i = 0; i <= kLast; ++i) {
-    const int k = i / kColumns;
-    const int next_k = (i + 1) / kColumns;
-    if (i < kLast) {
-      if (next_k != k) operand_a.load(a[next_k % 2], next_k);
-      operand_b.load(b[(i + 1) % 2], next_k, (i + 1) % kColumns);
+    for (int k = first; k < first + OperandA::kUnrolled; ++k) {
+      uint32_t a[kRowTiles][4];
+      operand_a.load(a, k);
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        const int next = k * kColumns + n + 1;
+        if (next <= kLast) operand_b.load(b[(n + 1) % 2], n + 1 < kColumns ? k : k + 1, (n + 1) % kColumns);
+        multiply_step<Element>(sums, a, b[n % 2], n);
+      }
     }
-    multiply_step<Element>(sums, a[k % 2], b[i % 2], i % kColumns);
-    if (i == kLast || next_k != k) between(k);
   }
 }
 

@@ -4,12 +4,16 @@
 #include <cstdint>
 
 #include "params.h"
-#include "tile/cta_rows.cuh"
+#include "prim/opaque.cuh"
 #include "tile/panels.cuh"
 
 namespace ffpa {
 
-// The tiles of a matrix, kPanel::kRows rows each, as one thread sees them.
+__device__ __forceinline__ int64_t offset_of(const Strides& strides, int batch, int head, int row) {
+  return batch * strides.batch + head * strides.head + row * strides.row;
+}
+
+// The rows of one head of Q, K or V, from first_row on. Tiles are kPanel::kRows of them.
 template <class PanelType, int kHeaddim, int kThreads, class Element>
 class TileSource {
   using Passes = PanelPasses<PanelType, kHeaddim / PanelType::kColumns, kThreads>;
@@ -17,37 +21,41 @@ class TileSource {
  public:
   static constexpr int kTileBytes = kHeaddim / PanelType::kColumns * PanelType::kBytes;
 
-  __device__ __forceinline__ TileSource(const void* matrix, const Strides& strides, int64_t batch,
-                                        int64_t head, int first_row, int num_rows, int num_columns)
-      : place_(static_cast<const Element*>(matrix) + Passes::my_column() +
-               CtaRows::offset(strides, batch, head, first_row + Passes::my_row())),
-        stride_(strides.row),
-        num_rows_(num_rows - first_row - Passes::my_row()),
-        num_columns_(num_columns - Passes::my_column()) {}
+  // This thread's part in every tile. It lies in shared memory, since registers are too few to hold
+  // what is needed once per tile.
+  struct Place {
+    const Element* chunk;  // its first one of the first tile
+    uint32_t offset;       // where that belongs in a tile in shared memory
+    int row;
+  };
 
-  // Starts this thread's copies of a tile.
-  __device__ __forceinline__ void copy(int tile, uint32_t smem) const {
-    copy_part<1>(tile, smem, 0);
+  __device__ __forceinline__ TileSource(Place* place, const void* matrix, const Strides& strides,
+                                        int batch, int head, int first_row, int num_rows,
+                                        int num_columns)
+      : place_(place),
+        stride_(strides.row),
+        num_rows_(num_rows - first_row),
+        num_columns_(num_columns) {
+    const int row = Passes::my_row();
+    const int column = Passes::my_column();
+    *place = {static_cast<const Element*>(matrix) + column +
+                  offset_of(strides, batch, head, first_row + row),
+              Passes::my_offset(), row};
   }
 
-  // One of kParts portions of them.
-  template <int kParts>
-  __device__ __forceinline__ void copy_part(int tile, uint32_t smem, int part) const {
+  // Starts this thread's copies of a tile. Past the last one they fill zeros and read nothing.
+  __device__ __forceinline__ void copy(int tile, uint32_t smem) const {
+    const Place place = *place_;
     const int first_row = tile * PanelType::kRows;
-    const Element* place = place_ + first_row * stride_;
-    int pass = 0;
-    Passes::for_my_chunks([&](int panel, int row) {
-      if (pass++ * kParts / Passes::kPasses != part) return;
-      cp_async_16(smem + Passes::my_offset() + panel * PanelType::kBytes + row * PanelType::kPitch,
-                  place + row * stride_ + panel * PanelType::kColumns,
-                  first_row + row < num_rows_ && panel * PanelType::kColumns < num_columns_);
-    });
+    copy_panels<Passes>(smem + place.offset, place.chunk + first_row * stride_, stride_,
+                        num_rows_ - first_row - place.row,
+                        opaque(num_columns_ - Passes::my_column()));
   }
 
  private:
-  const Element* place_;  // its chunk of the first tile
+  Place* place_;
   int64_t stride_;
-  int num_rows_;  // from there on
+  int num_rows_;
   int num_columns_;
 };
 
