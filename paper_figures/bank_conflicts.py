@@ -33,12 +33,12 @@ def row_major(row: int, chunk: int) -> int:
 
 
 def slices(row: int, chunk: int) -> int:
-    """Slices of 16 columns, one MMA step each, rows of 32 bytes: steps 1 to 3."""
-    return chunk // 2 * ROWS * 32 + 32 * row + CHUNK_BYTES * (chunk % 2)
+    """Slices of 16 columns, one MMA step each, rows of 32 bytes, 32 bytes between slices."""
+    return chunk // 2 * (ROWS * 32 + 32) + 32 * row + CHUNK_BYTES * (chunk % 2)
 
 
 def swizzled(row: int, chunk: int) -> int:
-    """Panels of 64 columns, rows of 128 bytes, chunk c of row r at c ^ (r % 8): from step 4 on."""
+    """Panels of 64 columns, rows of 128 bytes, chunk c of row r at c ^ (r % 8)."""
     return chunk // 8 * ROWS * 128 + 128 * row + CHUNK_BYTES * (chunk % 8 ^ row % 8)
 
 

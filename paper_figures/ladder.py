@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from ffpa.report.ladder import (
     EXPERIMENT,
@@ -32,7 +33,7 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """Draw the histogram, save it with its data, return the caption."""
     panel = ladder_panel(results)
     with style.styled():
-        _draw(results, panel, folder)
+        style.save(draw(results, panel), folder, NAME)
     columns = ["kernel", "seqlen_q", "status", "median_ms", "tflops"]
     columns += ["percent", "percent_low", "percent_high", "stale"]
     panel[columns].to_csv(
@@ -41,7 +42,8 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     return ladder_caption(results, panel)
 
 
-def _draw(results: Results, panel: pd.DataFrame, folder: Path) -> None:
+def draw(results: Results, panel: pd.DataFrame) -> Figure:
+    """The figure; call inside `style.styled()`."""
     figure = style.new_figure(HEIGHT)
     axes = figure.subplots()
     rungs = [contestant for contestant in contestants_in(panel) if contestant != OFFICIAL]
@@ -78,7 +80,7 @@ def _draw(results: Results, panel: pd.DataFrame, folder: Path) -> None:
     figure.supxlabel(
         "\n".join(textwrap.wrap(note, NOTE_CHARACTERS)), fontsize=style.SMALL, color=style.GREY
     )
-    style.save(figure, folder, NAME)
+    return figure
 
 
 def _tick(contestant: Contestant) -> str:

@@ -20,11 +20,14 @@ from paper_figures.build import OUT, SHEETS, SUMS, build_all, toolkit
 
 PICTURES = ("headdim_speedup_f16", "headdim_speedup_f32", "headdim_tflops")
 TABLES = ("headdim_table", "build_table")
+LADDER_PICTURES = ("ladder", "bank_conflicts")
+LADDER_TABLES = ("ladder_table",)
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic.write(tmp_path_factory.mktemp("results") / "gpu", synthetic.headdim_rows())
+    rows = synthetic.headdim_rows() + synthetic.ladder_rows()
+    return synthetic.write(tmp_path_factory.mktemp("results") / "gpu", rows)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +56,9 @@ def sums(out: Path) -> dict[str, str]:
 
 
 def test_every_sheet_comes_in_every_format(built: Path) -> None:
-    expected = {f"{name}.{suffix}" for name in PICTURES for suffix in ("pdf", "svg", "png", "csv")}
-    expected |= {f"{name}.{suffix}" for name in TABLES for suffix in ("tex", "md", "csv")}
+    pictures, tables = PICTURES + LADDER_PICTURES, TABLES + LADDER_TABLES
+    expected = {f"{name}.{suffix}" for name in pictures for suffix in ("pdf", "svg", "png", "csv")}
+    expected |= {f"{name}.{suffix}" for name in tables for suffix in ("tex", "md", "csv")}
     assert {path.name for path in built.iterdir()} == expected | {"figures.json", SUMS}
 
 
@@ -74,7 +78,8 @@ def test_other_processes_dates_and_settings_give_the_same_bytes(
         assert outcome.returncode == 0, outcome.stderr
         digests.append(sums(out))
     assert digests[0] == digests[1]
-    assert len(digests[0]) == 4 * len(PICTURES) + 3 * len(TABLES) + 1
+    pictures, tables = PICTURES + LADDER_PICTURES, TABLES + LADDER_TABLES
+    assert len(digests[0]) == 4 * len(pictures) + 3 * len(tables) + 1
 
 
 def test_sums_are_those_of_the_files(built: Path) -> None:
@@ -164,7 +169,7 @@ def test_rows_of_other_sources_are_called_stale_in_the_picture(
 ) -> None:
     build_all(Results.load(recorded, synthetic.OTHER_SOURCES), tmp_path)
     for entry in json.loads((tmp_path / "figures.json").read_text()):
-        if entry["name"] != "build_table":
+        if entry["name"] not in ("build_table", "bank_conflicts"):
             assert "STALE, recorded with other kernel sources" in entry["caption"]
     for name in PICTURES:
         assert (tmp_path / f"{name}.png").read_bytes() != (built / f"{name}.png").read_bytes()
@@ -203,7 +208,7 @@ def test_without_rows_the_command_says_what_records_them(tmp_path: Path) -> None
 
 
 def test_what_the_rows_do_not_allow_is_left_out_by_name(tmp_path: Path) -> None:
-    rows = [row for row in synthetic.headdim_rows() if row.acc != "f16"]
+    rows = [row for row in synthetic.headdim_rows() if row.acc != "f16"] + synthetic.ladder_rows()
     folder = synthetic.write(tmp_path / "gpu", rows)
     names, missing = build_all(Results.load(folder, synthetic.SOURCES), tmp_path / "out")
     assert "headdim_speedup_f16" not in names and "headdim_speedup_f32" in names
