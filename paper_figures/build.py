@@ -17,6 +17,8 @@ from . import (
     ablation,
     accumulation,
     accuracy,
+    bank_conflicts,
+    ladder,
     peers,
     roofline,
     scenarios,
@@ -25,6 +27,7 @@ from . import (
     speedup_f32,
     table_build,
     table_headdim,
+    table_ladder,
     tflops,
 )
 from .sheet import Sheet
@@ -49,6 +52,9 @@ SHEETS: tuple[Sheet, ...] = (
     roofline.FIGURE,
     roofline.TABLE,
     roofline.PROFILE,
+    ladder.SHEET,
+    table_ladder.SHEET,
+    bank_conflicts.SHEET,
 )
 MANIFEST = "figures.json"
 SUMS = "SHA256SUMS"

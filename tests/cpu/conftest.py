@@ -14,7 +14,7 @@ from paper_figures.build import SHEETS, build_all
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with rows of every experiment, and counters."""
-    rows = synthetic.headdim_rows() + synthetic.other_rows()
+    rows = synthetic.headdim_rows() + synthetic.other_rows() + synthetic.ladder_rows()
     folder = synthetic.write(tmp_path_factory.mktemp("results") / "gpu", rows)
     save_profiles(folder, synthetic.profiles())
     return folder

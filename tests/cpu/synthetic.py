@@ -222,6 +222,32 @@ def _roofline(fields: dict[str, Any]) -> list[Row]:
     return rows
 
 
+def ladder_rows(**fields: Any) -> list[Row]:
+    """The ladder experiment: step 3 is wrong at one length, flash-attn 4 cannot run."""
+    steps = ("1-base", "2-async-copy", "3-eager-loads", "10-ring")
+    rows = []
+    for seqlen in (1024, 2048, 4096, 8192):
+        size = {
+            "experiment": "ladder",
+            "batch": 16,
+            "seqlen_q": seqlen,
+            "seqlen_k": seqlen,
+        } | fields
+        share = 16 * (seqlen / 8192) ** 2  # of the operations of the headline size
+        rates = {f"ladder-{step}": 160.0 + 40 * place for place, step in enumerate(steps)}
+        for kernel, rate in {**rates, "split_d-sm90": 640.0}.items():
+            wrong = {"status": "wrong_result", "reason": "relative error 0.5"}
+            fault = wrong if (kernel, seqlen) == ("ladder-3-eager-loads", 2048) else {}
+            rows.append(row(kernel, "f32", 128, rate / share, **size, **fault))
+        rows += [
+            row("sdpa-flash", None, 128, 320.0 / share, **size),
+            row("sdpa-cudnn", None, 128, 600.0 / share, **size),
+            row("flash-attn-4", None, 128, **size),
+            row("ceiling-matmul", None, 128, 650.0 / share, **size),
+        ]
+    return [one.model_copy(update=_true_rate(one)) for one in rows]
+
+
 def write(folder: Path, rows: list[Row]) -> Path:
     """A results folder that holds these rows and the environment they name."""
     for entry in rows:
@@ -238,3 +264,11 @@ def _samples(tflops: float, headdim: int, fields: dict[str, Any]) -> list[float]
     rng = np.random.default_rng([headdim, int(tflops * 10), fields.get("process", 1)])
     centre = FLOPS_PER_D * headdim / tflops / 1e9
     return [round(float(value), 6) for value in centre * rng.normal(1, 0.02, size=20)]
+
+
+def _true_rate(one: Row) -> dict[str, float]:
+    """row() counts the operations of the headline size."""
+    if one.median_ms is None:
+        return {}
+    operations = 4 * one.batch * one.nheads_q * one.seqlen_q**2 * one.headdim
+    return {"tflops": round(operations / one.median_ms / 1e9, 3)}
