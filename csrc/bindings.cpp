@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -141,6 +142,16 @@ void forward(std::string_view name, uintptr_t q, uintptr_t k, uintptr_t v, uintp
   require_success(status, instance, device);
 }
 
+// None: the kernel needs no clusters.
+std::optional<int> resident_clusters(std::string_view name, int device) {
+  const Instance& instance = find_instance(name);
+  if (instance.kernel.resident_clusters == nullptr) return std::nullopt;
+  const DeviceGuard guard(instance, device);
+  int count = 0;
+  require_success(instance.kernel.resident_clusters(count), instance, device);
+  return count;
+}
+
 py::list kernels() {
   py::list list;
   for (const Instance& instance : all_instances()) {
@@ -180,6 +191,10 @@ py::object build_info() {
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Compiled FFPA kernels. Loading it starts no CUDA runtime and needs no driver.";
   m.def("kernels", &kernels, "One dict per compiled kernel, in the order of kernels.toml.");
+  m.def("resident_clusters", &resident_clusters,
+        "How many clusters of the kernel `name` a device runs at once, 0 if it can schedule none;\n"
+        "None for a kernel that needs no clusters. The device must be one it was compiled for.",
+        py::arg("name"), py::arg("device_index"));
   m.def("build_info", &build_info,
         "How this module was compiled: architectures, flags, compilers, source hash, and what\n"
         "ptxas reported per kernel and architecture.");

@@ -20,6 +20,8 @@ struct KernelInfo {
   int num_threads;
   int smem_bytes;  // dynamic, per CTA
   cudaError_t (*launch)(const ForwardParams&, cudaStream_t);
+  // How many of its clusters the current device runs at once; null: it needs none.
+  cudaError_t (*resident_clusters)(int& count);
 };
 
 // What kernels.toml says of it.

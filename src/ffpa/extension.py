@@ -48,6 +48,11 @@ def kernels() -> list[Instance]:
     return cast(list[Instance], module().kernels())
 
 
+def resident_clusters(name: str, device_index: int) -> int | None:
+    """How many clusters of a kernel the device runs at once; None for one that needs none."""
+    return cast(int | None, module().resident_clusters(name, device_index))
+
+
 def build_info() -> dict[str, Any]:
     """How the extension was built: architectures, flags, compilers, source hash, registers."""
     return cast(dict[str, Any], module().build_info())

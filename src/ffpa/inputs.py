@@ -32,6 +32,7 @@ class DeviceLimits:
     capability: tuple[int, int]
     smem_bytes: int
     multiprocessors: int = 0  # 0: not known
+    unschedulable: frozenset[str] = frozenset()  # instances whose clusters find no place
 
     @property
     def arch(self) -> str:

@@ -1,8 +1,8 @@
 """Which compiled kernel runs a problem, or why none does: the one predicate that dispatch uses."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from ffpa.errors import (
     UnsupportedFeatureError,
     UnsupportedValueError,
 )
-from ffpa.extension import Instance, kernels
+from ffpa.extension import Instance, kernels, resident_clusters
 from ffpa.inputs import DeviceLimits, check_layout, device_limits, prepare, problem_of
 from ffpa.problem import Problem
 from ffpa.split_kv import KERNEL as SPLIT_KV
@@ -109,9 +109,19 @@ def resolve(
         query, key, value, is_causal, scale, enable_gqa, acc, causal_align, attn_mask
     )
     check_layout(query, key, value)
-    limits = device_limits(query.device.index)
+    limits = build_limits(query.device.index)
     fitting = _fitting_built(problem.dtype, problem.acc, problem.headdim, limits, kernel)
     return problem, _choose(fitting, problem, kernel)
+
+
+@cache
+def build_limits(index: int) -> DeviceLimits:
+    """The limits of CUDA device `index`, with what this build's clusters find there."""
+    limits = device_limits(index)
+    arch = "{}{}a".format(*limits.capability)
+    built = [i["name"] for i in kernels() if arch in i["archs"]]
+    without = frozenset(name for name in built if resident_clusters(name, index) == 0)
+    return replace(limits, unschedulable=without)
 
 
 @lru_cache(maxsize=4096)
@@ -152,6 +162,12 @@ def _fitting(
         raise UnsupportedDeviceError(
             f"{who} was compiled for {', '.join(archs)} and the device is {limits.arch}: "
             f"choose another kernel, or rebuild with FFPA_CUDA_ARCHS",
+        )
+    native = [i for i in native if i["name"] not in limits.unschedulable]
+    if not native:
+        raise UnsupportedDeviceError(
+            f"headdim {headdim} takes clusters of CTAs in {who} and the device, perhaps a part of "
+            f"a GPU, can schedule none of them: choose another kernel, or the whole GPU",
         )
     fitting = [i for i in native if i["smem_bytes"] <= limits.smem_bytes]
     if not fitting:

@@ -143,7 +143,7 @@ def emulator(monkeypatch):
     support._fitting_built.cache_clear()
     monkeypatch.setattr(extension, "module", lambda: emulator)
     monkeypatch.setattr(inputs, "DEVICE_TYPE", "cpu")
-    monkeypatch.setattr(support, "device_limits", lambda index: H200)
+    monkeypatch.setattr(support, "build_limits", lambda index: H200)
     monkeypatch.setattr(split_kv, "device_limits", lambda index: H200)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     yield emulator

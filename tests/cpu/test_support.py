@@ -10,6 +10,7 @@ from ffpa.support import FEW_QUERIES, DeviceLimits, Problem, find
 
 A100 = DeviceLimits((8, 0), 166912)
 RTX4090 = DeviceLimits((8, 9), 101376)
+SM90_NAMES = frozenset(i["name"] for i in build() if i["id"] == "split_d-sm90")
 PROBLEM = Problem(
     dtype="fp16", batch=1, nheads_q=32, nheads_kv=32, seqlen_q=8192, seqlen_k=8192, headdim=512
 )
@@ -26,6 +27,7 @@ def ask(limits=H200, kernel="auto", variant="", instances=None, **fields):
         (H200, 264, "split_d-sm90/d512/fp16/f32"),
         (H200, 520, "split_d-sm80/d576/fp16/f32"),  # no sm90 instance is wide enough
         (H200, 1024, "split_d-sm80/d1024/fp16/f32"),
+        (replace(H200, unschedulable=SM90_NAMES), 512, "split_d-sm80/d512/fp16/f32"),
         (A100, 512, "split_d-sm80/d512/fp16/f32"),
         (A100, 8, "split_d-sm80/d64/fp16/f32"),
         (RTX4090, 1024, "split_d-sm80/d1024/fp16/f32/stages2"),  # sm_80 code, less memory
@@ -113,6 +115,10 @@ def test_auto_never_takes_a_variant_for_comparison():
             ("16385", "16384", "stall", "acc=f32"),
         ),
         ({"kernel": "split_d-sm90", "limits": A100}, ("sm_90a", "sm_80", "FFPA_CUDA_ARCHS")),
+        (
+            {"kernel": "split_d-sm90", "limits": replace(H200, unschedulable=SM90_NAMES)},
+            ("512", "clusters", "split_d-sm90", "another kernel"),
+        ),
         ({"limits": DeviceLimits((12, 0), 101376)}, ("sm_120", "sm_80, sm_90, sm_90a")),
         ({"limits": DeviceLimits((8, 0), 65536)}, ("98304", "65536", "shared memory")),
     ],
