@@ -77,6 +77,13 @@ def test_a_forecast_counts_memory():
     assert math == inputs + 12 * 32 * 8192**2
 
 
+def test_a_forecast_leaves_out_what_refused_when_it_was_recorded():
+    refusal = row(BASELINE, [], status="unsupported", reason="too wide")
+    both = [KERNEL, BASELINE]
+    assert forecast(Settings(), both, [refusal]) == forecast(Settings(), [KERNEL], [refusal])
+    assert forecast(Settings(), both, [refusal, row(BASELINE, [9000.0])]).seconds > 9.0
+
+
 def test_a_forecast_leaves_out_what_does_not_fit():
     everyone = [KERNEL, Contestant("sdpa-math")]
     fits = forecast(Settings(n=8192), everyone, [])

@@ -1,5 +1,6 @@
 """The report page, its Markdown twin, and the README's generated blocks."""
 
+import json
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -267,3 +268,18 @@ def test_facts_that_differ_are_shaded(reproduced: Path, html: str) -> None:
 
 def test_each_experiment_names_the_commands_that_recorded_it(html: str) -> None:
     assert "python run.py experiment=headdim  # 2026-01-01" in html
+
+
+@pytest.mark.parametrize("sources", [synthetic.SOURCES, synthetic.OTHER_SOURCES])
+def test_recorded_gpu_tests_are_told_and_go_stale(sources: str, tmp_path: Path) -> None:
+    folder = synthetic.write(tmp_path / "gpu", [synthetic.row("naive", "f32", 512, 1.0)])
+    record = {
+        "finished": "2026-01-01T00:00:00+00:00", "source_hash": synthetic.SOURCES,
+        "counts": {"passed": 7, "failed": 1, "skipped": 0},
+    }  # fmt: skip
+    (folder / "gpu_tests.json").write_text(json.dumps(record))
+    page.write_page([folder], tmp_path / "site", sources)
+    for name in ("index.html", "index.md"):
+        text = (tmp_path / "site" / name).read_text()
+        assert "GPU tests of 2026-01-01: 7 passed, 1 failed, 0 skipped" in text
+        assert ("STALE, of other sources" in text) == (sources != synthetic.SOURCES)

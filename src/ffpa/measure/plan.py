@@ -17,7 +17,7 @@ from .shape import Shape
 # TFLOP/s to plan with where nothing is recorded yet, about what an H200 does; never reported.
 ASSUMED_RATE = {"naive": 4.0, "sdpa-math": 40.0, "sdpa-efficient": 130.0, CEILING: 500.0}
 OTHER_RATE = 150.0
-POINT_OVERHEAD_S = 2.0  # inputs, reference, first launches
+POINT_OVERHEAD_S = 1.0  # inputs, reference, first launches
 COMPILE_S = {"flex": 40.0}  # before a first launch
 H200_BYTES = 139 * 2**30
 
@@ -56,15 +56,22 @@ def forecast(
 ) -> Forecast:
     """Time from recorded medians of the same shape where there are any, else from assumed rates.
 
-    Contestants that a device of `capacity` bytes has no room for take neither time nor memory.
+    Contestants that a device of `capacity` bytes has no room for, or that refused the shape when it
+    was recorded, take neither time nor memory.
     """
     shape = shape_of(settings)
-    fitting = [one for one in contestants if _gpu_bytes(shape, one) <= capacity]
+    rows = [row for row in recorded if row.shape == _row_shape(settings)]
     known = {
-        (row.kernel, row.acc, row.variant): row.median_ms / 1000
-        for row in recorded
-        if row.median_ms is not None and row.shape == _row_shape(settings)
+        (row.kernel, row.acc, row.variant): row.median_ms / 1000 for row in rows if row.median_ms
     }
+    refused = {
+        (row.kernel, row.acc, row.variant) for row in rows if row.status == "unsupported"
+    } - set(known)
+    fitting = [
+        one
+        for one in contestants
+        if _gpu_bytes(shape, one) <= capacity and (one.kernel, one.acc, one.variant) not in refused
+    ]
     rules = settings.measure
     seconds = POINT_OVERHEAD_S + rules.warmup_s
     for one in fitting:

@@ -85,6 +85,10 @@ class Device:
         return f"this project's claims {summary(ours)}; the paper's {summary(papers)}"
 
     @property
+    def tests(self) -> str | None:
+        return tests_told(self.results)
+
+    @property
     def is_authors(self) -> bool:
         return self.results.folder == PAPER_FOLDER
 
@@ -193,6 +197,17 @@ def _device(
     table = comparison_table(comparisons).rename(columns=BESIDE)
     told = f"{compare_summary(comparisons)}, {len(left_out)} not comparable"
     return Device(results, verdicts, experiments, table if len(table) else None, told)
+
+
+def tests_told(results: Results) -> str | None:
+    """What the GPU tests recorded beside the rows gave; None where none were."""
+    path = results.folder / "gpu_tests.json"
+    if not path.exists():
+        return None
+    record = json.loads(path.read_text())
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in record["counts"].items())
+    stale = "" if record["source_hash"] == results.source_hash else "; STALE, of other sources"
+    return f"GPU tests of {record['finished'][:10]}: {counts}{stale}"
 
 
 def _reading_order(experiment: str) -> tuple[int, str]:
