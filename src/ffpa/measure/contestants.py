@@ -14,7 +14,7 @@ from ffpa.errors import UnsupportedError
 from ffpa.record import AccName
 from ffpa.settings import Settings, SettingsError, accumulators, chosen
 from ffpa.split_kv import KERNEL as SPLIT_KV
-from ffpa.support import FEW_QUERIES, DeviceLimits, Problem, find
+from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, Problem, find
 
 from .ceiling import CEILING, SCORE_BYTES, matmul_launch
 from .inputs import Inputs
@@ -60,7 +60,8 @@ def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contesta
     `all` for all; "id/variant" names a variant.
     """
     groups = {"all": list(dict.fromkeys(compiled))}
-    left_out = {ORACLE_KERNEL} if settings.n <= FEW_QUERIES else {ORACLE_KERNEL, SPLIT_KV}
+    few = settings.n <= FEW_QUERIES or settings.b * settings.h * settings.n <= FEW_ROWS
+    left_out = {ORACLE_KERNEL} if few else {ORACLE_KERNEL, SPLIT_KV}
     groups["shipped"] = [name for name in groups["all"] if name not in left_out]
     names = [member for name in chosen(settings.kernels) for member in groups.get(name, [name])]
     found = []
