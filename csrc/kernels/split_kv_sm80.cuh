@@ -107,7 +107,7 @@ class SplitKvSm80Cta {
       softmax_.exponentiate(scores, scale_log2);
       add_values(scores);
     }
-    cp_async_wait<0>();
+    cp_async_wait_group<0>();
     store();
   }
 
@@ -187,7 +187,7 @@ class SplitKvSm80Cta {
   // The address of the next slice of K or V. All lanes are done with the one before: its slot takes
   // the copies of the slice stages - 1 further on.
   __device__ __forceinline__ uint32_t acquire(bool of_v) {
-    cp_async_wait<kConfig.stages - 2>();
+    cp_async_wait_group<kConfig.stages - 2>();
     __syncwarp();
     const uint32_t slice = ring_ + slot_ * Panel::kBytes;
     copy_slice(kConfig.stages % 2 ? of_v : !of_v, slot_ == 0 ? kConfig.stages - 1 : slot_ - 1);

@@ -28,7 +28,7 @@ __device__ __forceinline__ void cp_async_commit() {
 
 // Waits until at most kPending of this thread's groups, the last ones, have not landed.
 template <int kPending>
-__device__ __forceinline__ void cp_async_wait() {
+__device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 

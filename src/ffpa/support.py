@@ -148,7 +148,7 @@ def _fitting(
             f"headdim {headdim} is above {max(i['headdim'] for i in typed)}, the largest that "
             f"{who} was compiled for with {dtype} and acc={acc}: choose another kernel",
         )
-    native = [i for i in wide if any(_runs_on(arch, limits.capability) for arch in i["archs"])]
+    native = [i for i in wide if any(runs_on(arch, limits.capability) for arch in i["archs"])]
     if not native:
         archs = sorted({f"sm_{arch}" for i in wide for arch in i["archs"]})
         raise UnsupportedDeviceError(
@@ -176,7 +176,7 @@ def _choose(fitting: tuple[Instance, ...], problem: Problem, kernel: str) -> Ins
                 f"attn_mask is given and {who} takes none with {problem.dtype} and "
                 f"acc={problem.acc} on this device: use acc=f32 and kernel='auto', or is_causal",
             )
-    if kernel == "auto" and not _few_queries(problem):
+    if kernel == "auto" and not few_queries(problem.batch * problem.nheads_q, problem.seqlen_q):
         fitting = tuple(sorted(fitting, key=lambda i: i["id"] == SPLIT_KV))
     for instance in fitting:
         too_long = 0 < instance["max_seqlen_k"] < problem.seqlen_k
@@ -189,9 +189,9 @@ def _choose(fitting: tuple[Instance, ...], problem: Problem, kernel: str) -> Ins
     )
 
 
-def _few_queries(problem: Problem) -> bool:
-    rows = problem.batch * problem.nheads_q * problem.seqlen_q
-    return problem.seqlen_q <= FEW_QUERIES or rows <= FEW_ROWS
+def few_queries(heads: int, seqlen_q: int) -> bool:
+    """Whether kernel="auto" begins with SPLIT_KV; `heads` are the query heads of all batches."""
+    return seqlen_q <= FEW_QUERIES or heads * seqlen_q <= FEW_ROWS
 
 
 def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[Instance]:
@@ -217,7 +217,7 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
     return pool
 
 
-def _runs_on(arch: str, capability: tuple[int, int]) -> bool:
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
     """Machine code for X.Y runs on X.Z with Z >= Y; "X.Ya" makes no such promise."""
     major, minor = int(arch.rstrip("a")[:-1]), int(arch.rstrip("a")[-1])
     if arch.endswith("a"):

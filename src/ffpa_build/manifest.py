@@ -179,8 +179,13 @@ class Field:
 
 
 def struct_fields(code: str, struct: str) -> dict[str, Field]:
-    """Fields of `struct Name { int a, b; bool c = true; };` in C++ code."""
+    """Fields of `struct Name { int a, b; bool c = true; };` in C++ code.
+
+    Kernels may share a struct: `using Name = Other;` gives the fields of Other.
+    """
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", code, flags=re.DOTALL)
+    if alias := re.search(rf"\busing\s+{struct}\s*=\s*(\w+)\s*;", code):
+        struct = alias[1]
     body = re.search(rf"\bstruct\s+{struct}\s*\{{(.*?)\}};", code, re.DOTALL)
     if not body:
         raise BuildError(

@@ -77,6 +77,16 @@ def test_variants_and_enums(tree):
     assert instance.fields[-2:] == (("swizzle", "false"), ("order", "Order::columns"))
 
 
+def test_kernels_may_share_a_config_struct(tree):
+    root = tree(KERNEL + CONFIG)
+    own = manifest.load(root)[0].fields
+    header = root / "csrc/kernels/toy.cuh"
+    header.write_text('#include "kernels/shared.cuh"\nusing ToyConfig = SharedConfig;\n')
+    shared = CONFIG_HEADER.replace("ToyConfig", "SharedConfig")
+    (root / "csrc/kernels/shared.cuh").write_text(shared)
+    assert manifest.load(root)[0].fields == own
+
+
 def test_source_of_an_instance_names_fields_in_the_structs_order(tree):
     instance = manifest.load(tree(KERNEL + CONFIG))[0]
     source = generate.instance_source(instance)

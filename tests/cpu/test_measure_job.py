@@ -106,6 +106,23 @@ def test_all_contestants_get_times_and_errors(kernel):
     assert rows["ceiling-matmul"].err_rel is None
 
 
+def test_a_second_launch_is_compared_bit_by_bit(kernel):
+    rows = rows_of([KERNEL, MATH, CEILING])
+    assert rows["split_d-sm80"].repeats is True
+    assert rows["sdpa-math"].repeats is None and rows["ceiling-matmul"].repeats is None
+    steady, launches = kernel.run, []
+
+    def unsteady(*tensors, **options):
+        launches.append(1)
+        output = steady(*tensors, **options)
+        output.view(-1)[0] += len(launches) * 2**-10
+        return output
+
+    kernel.run = staticmethod(unsteady)
+    row = rows_of([KERNEL])["split_d-sm80"]
+    assert row.repeats is False and row.status == "ok"
+
+
 def test_rates_are_work_over_the_median(kernel):
     row = rows_of([MATH])["sdpa-math"]
     flops = 4 * 4 * 48 * 64 * 64

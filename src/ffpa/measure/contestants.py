@@ -14,13 +14,14 @@ from ffpa.errors import UnsupportedError
 from ffpa.record import AccName
 from ffpa.settings import Settings, SettingsError, accumulators, chosen
 from ffpa.split_kv import KERNEL as SPLIT_KV
-from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, Problem, find
+from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, few_queries, find
 
 from .ceiling import CEILING, SCORE_BYTES, matmul_launch
 from .inputs import Inputs
 from .shape import Shape
 from .timer import Launch
 
+LADDER_PREFIX = "ladder-"
 ORACLE_KERNEL = "naive"  # right but slow: compared with only when asked for
 
 
@@ -57,12 +58,14 @@ def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contesta
     """The contestants that the settings name. `compiled` are the kernel ids of this build.
 
     `shipped` stands for the compiled kernels that kernel="auto" may take for so many queries,
-    `all` for all; "id/variant" names a variant.
+    `ladder` for the steps of the ladder, `all` for all; "id/variant" names a variant.
     """
     groups = {"all": list(dict.fromkeys(compiled))}
-    few = settings.n <= FEW_QUERIES or settings.b * settings.h * settings.n <= FEW_ROWS
-    left_out = {ORACLE_KERNEL} if few else {ORACLE_KERNEL, SPLIT_KV}
-    groups["shipped"] = [name for name in groups["all"] if name not in left_out]
+    few = few_queries(settings.b * settings.h, settings.n)
+    groups["shipped"] = [
+        name for name in groups["all"] if name in AUTO_ORDER and (few or name != SPLIT_KV)
+    ]
+    groups["ladder"] = [name for name in groups["all"] if name.startswith(LADDER_PREFIX)]
     names = [member for name in chosen(settings.kernels) for member in groups.get(name, [name])]
     found = []
     for name in dict.fromkeys(names):

@@ -1,4 +1,4 @@
-"""The blocks of README.md that are made from data, between <!-- ffpa:NAME --> markers."""
+"""What is made from data in README.md and docs/artifact.md, between <!-- ffpa:NAME --> markers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ffpa.extension import Instance
 from ffpa.problem import MAX_HEADDIM, Problem
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, find
 from ffpa_build import manifest
 
 from .claims import load_claims
-from .results import PAPER_FOLDER, NoRowsError, Results
+from .results import NoRowsError, Results
 from .tables import headdim_caption, headdim_table, to_markdown
 from .verdicts import judge_all, summary
 
 README = REPOSITORY / "README.md"
+PAGES = (README, REPOSITORY / "docs" / "artifact.md")
 _BLOCK = re.compile(r"(<!-- ffpa:(?P<name>\w+) -->\n).*?(<!-- /ffpa:(?P=name) -->)", re.DOTALL)
 
 
@@ -77,6 +80,22 @@ def support_block() -> str:
         )
         lines.append(f"| `{name}` | {archs} | {dims} | {modes} | {own[0].lesson} |")
     return "\n".join(lines) + "\n"
+
+
+def claims_block() -> str:
+    """Each claim with the command, minutes and hardware that test it."""
+    claims = load_claims()
+    table = pd.DataFrame(
+        {
+            "claim": [f"{claim.statement} (`{claim.id}`)" for claim in claims],
+            "of": [claim.source for claim in claims],
+            "shown in": [f"`{claim.where}`" for claim in claims],
+            "command": [f"`{claim.command}`" for claim in claims],
+            "minutes": [f"{claim.minutes:g}" for claim in claims],
+            "GPU": [" or ".join(claim.hardware) or "any" for claim in claims],
+        }
+    )
+    return "\n" + to_markdown(table, "left") + "\n"
 
 
 def matrix_block() -> str:
@@ -147,6 +166,7 @@ def _answer(fields: dict[str, Any], limits: DeviceLimits, instances: list[Instan
 BLOCKS: dict[str, Callable[[], str]] = {
     "results": results_block,
     "support": support_block,
+    "claims": claims_block,
     "matrix": matrix_block,
 }
 
