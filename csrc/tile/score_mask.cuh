@@ -1,7 +1,6 @@
 // attn_mask on the score fragments of one warp (mma m16n8k16, prim/mma_sm80.cuh).
 #pragma once
 
-#include <cfloat>
 #include <cstdint>
 
 #include "params.h"
@@ -18,9 +17,10 @@ __device__ __forceinline__ float masked_exponent(float exponent, bool visible) {
 template <class Value>
 __device__ __forceinline__ float masked_exponent(float exponent, Value value) {
   constexpr float kLog2e = 1.44269504088896341f;
+  constexpr float kLowest = -0x1.fffffep127f;
   const float addend = static_cast<float>(value);
   if (addend == -kInfinity) return -kInfinity;
-  return fmaxf(fmaf(addend, kLog2e, exponent), -FLT_MAX);
+  return fmaxf(fmaf(addend, kLog2e, exponent), kLowest);
 }
 
 // Scores become exponents of 2 with the mask on them. row_offset(r, h) says where this lane's rows

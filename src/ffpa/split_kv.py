@@ -10,7 +10,6 @@ from ffpa.extension import Instance
 from ffpa.inputs import device_limits
 
 KERNEL = "split_kv-sm80"
-WARPS_PER_SM = 8  # that keep enough copies in flight; a CTA has one for each 64 columns
 MIN_KEYS = 64  # of a split: with fewer, merging costs more than it saves
 ROW_TILE = 16  # the kernel's smallest tile of rows
 
@@ -26,6 +25,16 @@ def count_splits(tiles: int, seqlen_k: int, slots: int) -> int:
     return 1 + next(n for n, share in enumerate(used) if share >= 0.95 * max(used))
 
 
+def ctas_per_sm(headdim: int) -> int:
+    """How many keep enough copies in flight: a CTA has a warp for each 64 columns.
+
+    It takes eight warps, in two CTAs where they are small enough, so that one copies while the
+    other adds up S.
+    """
+    warps = ceil(headdim / 64)
+    return max(2, ceil(8 / warps)) if warps <= 8 else 1
+
+
 def splits_of(instance: Instance, query: Tensor, key: Tensor, diagonal: int) -> int:
     """How many parts the keys of each row are cut into; 1 for kernels that do not cut them."""
     if instance["id"] != KERNEL:
@@ -35,8 +44,7 @@ def splits_of(instance: Instance, query: Tensor, key: Tensor, diagonal: int) -> 
     rows = nheads_q // nheads_kv * seqlen_q
     tiles = batch * nheads_kv * (1 if rows <= ROW_TILE else ceil(rows / instance["Br"]))
     seqlen_k = min(seqlen_k, seqlen_q + diagonal)  # that the last query sees
-    ctas_per_sm = ceil(WARPS_PER_SM / ceil(headdim / 64))
-    slots = ctas_per_sm * device_limits(query.device.index).multiprocessors
+    slots = ctas_per_sm(headdim) * device_limits(query.device.index).multiprocessors
     return count_splits(tiles, seqlen_k, slots)
 
 

@@ -19,10 +19,12 @@ from ffpa.split_kv import KERNEL as SPLIT_KV
 
 __all__ = ["DeviceLimits", "Problem", "Support", "find", "resolve", "supports"]
 
-# kernel="auto" takes the first of these that has an instance for the problem and the device. With
-# an attn_mask only kernels that take one count, whatever the number of queries.
+# kernel="auto" takes the first of these that has an instance for the problem and the device; but
+# SPLIT_KV last, unless there are few queries: so many in a head, or so many rows in all, with which
+# the other kernels leave most of the chip idle. Measured on an H200 (csrc/NOTES.md).
 AUTO_ORDER = (SPLIT_KV, "split_d-sm90", "split_d-sm80")
-FEW_QUERIES = 16  # up to so many, kernel="auto" begins with SPLIT_KV; beyond, it leaves it out
+FEW_QUERIES = 16
+FEW_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -188,23 +190,24 @@ def _choose(fitting: tuple[Instance, ...], problem: Problem, kernel: str) -> Ins
         if not fitting:
             raise UnsupportedFeatureError(
                 f"attn_mask is given and {who} takes none with {problem.dtype} and "
-                f"acc={problem.acc} on this device: use {SPLIT_KV} with acc=f32, or is_causal",
+                f"acc={problem.acc} on this device: use acc=f32 and kernel='auto', or is_causal",
             )
-    elif kernel == "auto" and problem.seqlen_q > FEW_QUERIES:
-        fitting = tuple(i for i in fitting if i["id"] != SPLIT_KV)
-        if not fitting:
-            raise UnsupportedFeatureError(
-                f"seqlen_q {problem.seqlen_q} is above {FEW_QUERIES}, up to which kernel='auto' "
-                f"takes {SPLIT_KV}, and this build has no other kernel for the device: name "
-                f"kernel={SPLIT_KV!r} to use it all the same",
-            )
+    if kernel == "auto" and not few_queries(problem.batch * problem.nheads_q, problem.seqlen_q):
+        fitting = tuple(sorted(fitting, key=lambda i: i["id"] == SPLIT_KV))
     for instance in fitting:
-        if not 0 < instance["max_seqlen_k"] < problem.seqlen_k:
+        too_long = 0 < instance["max_seqlen_k"] < problem.seqlen_k
+        for_masks_alone = instance["masks"] and instance["variant"]
+        if not too_long and (problem.masked or not for_masks_alone or instance["name"] == kernel):
             return instance
     raise UnsupportedFeatureError(
         f"seqlen_k {problem.seqlen_k} is above {max(i['max_seqlen_k'] for i in fitting)}, beyond "
         f"which the sums of {who} with acc={problem.acc} stall: use acc=f32 or another kernel",
     )
+
+
+def few_queries(heads: int, seqlen_q: int) -> bool:
+    """Whether kernel="auto" begins with SPLIT_KV; `heads` are the query heads of all batches."""
+    return seqlen_q <= FEW_QUERIES or heads * seqlen_q <= FEW_ROWS
 
 
 def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[Instance]:
@@ -219,7 +222,11 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
         raise UnsupportedValueError(
             f"kernel={kernel!r} is not in this build: choose from {', '.join(known)}"
         )
-    pool = [i for i in family if i["variant"] == variant or (i["fallback"] and not variant)]
+    pool = [
+        i
+        for i in family
+        if i["variant"] == variant or (not variant and (i["fallback"] or i["masks"]))
+    ]
     if not pool:
         known = dict.fromkeys(i["variant"] for i in family)
         raise UnsupportedValueError(f"variant={variant!r} of {kernel} is not one of {list(known)}")

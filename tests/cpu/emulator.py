@@ -33,8 +33,8 @@ def instance(
     return extension.Instance(
         name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
         fallback=fallback, max_seqlen_k=max_seqlen_k, Br=Br, Bc=64, num_threads=128,
-        smem_bytes=smem_bytes, archs=archs, masks=kernel.startswith("split_kv"), lesson="",
-        reason="",
+        smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
+        masks=kernel.startswith("split_kv") or variant == "masked",
     )  # fmt: skip
 
 
@@ -64,6 +64,11 @@ def build() -> list[extension.Instance]:
             )
             for d in (256, 512)
             for type_ in types
+        ),
+        *(
+            instance("split_d-sm80", d, dtype, "f32", ["80", "90"], 163840, "masked")
+            for d in (256, 1024)
+            for dtype in DTYPES
         ),
         *(
             instance("split_kv-sm80", d, dtype, "f32", ["80", "90"], Br=rows)
@@ -105,7 +110,7 @@ class Emulator:
 
         mask = None
         if mask_kind:
-            assert name.startswith("split_kv")
+            assert name.startswith("split_kv") or name.endswith("/masked")
             mask_dtype = {1: torch.bool, 2: dtype, 3: torch.float32}[mask_kind]
             mask = at(mask_ptr, (batch, nheads_q, seqlen_q, seqlen_k), mask_strides, mask_dtype)
         out, lse = attention_reference(

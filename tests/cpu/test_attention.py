@@ -128,7 +128,7 @@ REFUSED = {
         tensors(),
         {"attn_mask": torch.ones(6, 6, dtype=torch.bool), "acc": "f16"},
         NotImplementedError,
-        ("attn_mask is given", "acc=f16", "split_kv-sm80"),
+        ("attn_mask is given", "acc=f16", "acc=f32"),
     ),
     "a mask and a kernel without": (
         tensors(),
@@ -219,7 +219,7 @@ def test_gqa_reaches_the_kernel_unexpanded(nheads_q, nheads_kv):  # S06
 
 
 def test_named_kernels_and_the_default(emulator):
-    inputs = tensors((1, 1, 20, 500 // 8 * 8))
+    inputs = tensors((1, 1, 513, 500 // 8 * 8))
     for kernel in ("auto", "naive", "split_d-sm80", "split_d-sm80/d576/fp16/f32/stages1"):
         ffpa.attention(*inputs, kernel=kernel)
     assert [name for name, *_ in emulator.launches] == [
@@ -259,7 +259,9 @@ def test_masks_broadcast_and_may_lie_anyhow(emulator, dtype, layout, seqlen_q): 
         exact, exact_lse = attention_reference(q, k, v, **options)
         torch.testing.assert_close(out, exact.bfloat16(), rtol=0, atol=0)
         assert lse.equal(exact_lse.float())
-    assert emulator.launches[0][0].startswith("split_kv-sm80")
+    assert {name.split("/")[0] for name, *_ in emulator.launches} == {"split_kv-sm80"}
+    ffpa.attention(q, k, v, enable_gqa=True, attn_mask=mask, kernel="split_d-sm80")
+    assert emulator.launches[-1][0] == "split_d-sm80/d256/bf16/f32/masked"
 
 
 def test_a_missing_extension_names_the_command(monkeypatch):

@@ -66,12 +66,58 @@ def test_few_queries_with_another_accumulator_take_another_kernel():
     assert ask(seqlen_q=1, acc="f16").kernel == "split_d-sm90"
 
 
-def test_a_build_of_that_kernel_alone_says_so_of_many_queries():
+@pytest.mark.parametrize(
+    "sizes, few",
+    [
+        ({"seqlen_q": 16, "batch": 64}, True),
+        ({"seqlen_q": 17}, False),  # in 32 heads
+        ({"seqlen_q": 512, "nheads_q": 1, "nheads_kv": 1}, True),
+        ({"seqlen_q": 513, "nheads_q": 1, "nheads_kv": 1}, False),
+        ({"seqlen_q": 64, "nheads_q": 4, "nheads_kv": 1, "batch": 2}, True),
+        ({"seqlen_q": 64, "nheads_q": 4, "nheads_kv": 1, "batch": 3}, False),
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_few_queries_are(sizes, few, masked):
+    assert (ask(masked=masked, **sizes).kernel == "split_kv-sm80") is few
+
+
+def test_a_build_of_that_kernel_alone_uses_it_for_many_queries():
     alone = [i for i in build() if i["id"] == "split_kv-sm80"]
-    assert ask(seqlen_q=1, instances=alone)
-    refused = ask(seqlen_q=64, instances=alone)
-    assert not refused and "seqlen_q 64 is above" in refused.reason
-    assert "kernel='split_kv-sm80'" in refused.reason
+    assert ask(instances=alone) and ask(instances=alone, masked=True)
+
+
+@pytest.mark.parametrize(
+    "limits, question, chosen",
+    [
+        (H200, {"headdim": 200}, "split_d-sm80/d256/fp16/f32/masked"),
+        (H200, {"headdim": 512}, "split_d-sm80/d1024/fp16/f32/masked"),
+        (A100, {"headdim": 512, "seqlen_q": 1}, "split_kv-sm80/d512/fp16/f32"),
+        (RTX4090, {"headdim": 512}, "split_kv-sm80/d512/fp16/f32"),  # less memory
+        (H200, {"kernel": "split_kv-sm80"}, "split_kv-sm80/d512/fp16/f32"),
+        (H200, {"kernel": "split_d-sm80"}, "split_d-sm80/d1024/fp16/f32/masked"),
+    ],
+)
+def test_a_mask_takes_a_kernel_that_knows_masks(limits, question, chosen):
+    assert ask(limits, masked=True, **question).instance["name"] == chosen
+
+
+def test_only_a_mask_takes_what_is_there_for_masks():
+    for kernel in ("auto", "split_d-sm80"):
+        for headdim in range(8, 1025, 8):
+            for limits in (H200, A100, RTX4090):
+                support = ask(limits, kernel, headdim=headdim)
+                assert support.instance["variant"] != "masked"
+    named = "split_d-sm80/d256/fp16/f32/masked"
+    assert ask(kernel=named, headdim=256).instance["name"] == named
+
+
+@pytest.mark.parametrize(
+    "question", [{"acc": "f16"}, {"kernel": "split_d-sm90"}, {"kernel": "naive"}]
+)
+def test_masks_are_refused_in_words(question):
+    refused = ask(masked=True, **question)
+    assert not refused and "attn_mask is given" in refused.reason
 
 
 @pytest.mark.parametrize(

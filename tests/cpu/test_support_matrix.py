@@ -16,16 +16,23 @@ HOPPER, AMPERE = MATRIX_DEVICES.values()
 def serves(instance, problem, limits):
     """The rules once more, read off the list itself."""
     archs = {(9, 0): {"90", "90a"}, (8, 0): {"80"}}[limits.capability]
+    masked = instance["variant"] == "masked"
     return (
         instance["id"] in AUTO_ORDER
-        and (not instance["variant"] or instance["fallback"])
+        and (not instance["variant"] or instance["fallback"] or masked)
+        and (problem.masked or not masked)
+        and (instance["masks"] or not problem.masked)
         and (instance["dtype"], instance["acc"]) == (problem.dtype, problem.acc)
         and instance["headdim"] >= problem.headdim
         and archs & set(instance["archs"])
         and (not instance["max_seqlen_k"] or problem.seqlen_k <= instance["max_seqlen_k"])
-        and (instance["masks"] if problem.masked else True)
-        and (problem.masked or problem.seqlen_q <= FEW_QUERIES or instance["id"] != "split_kv-sm80")
     )
+
+
+def order(problem):
+    """Kernel ids as auto ranks them."""
+    few = problem.seqlen_q <= 16 or problem.seqlen_q * problem.nheads_q * problem.batch <= 512
+    return sorted(AUTO_ORDER, key=lambda name: name == "split_kv-sm80" and not few)
 
 
 @pytest.mark.parametrize("limits", [HOPPER, AMPERE], ids=["sm_90", "sm_80"])
@@ -36,14 +43,14 @@ def test_the_predicate_agrees_with_the_registry(dtype, acc, seqlen_q, masked, li
     for headdim in range(8, 1025, 8):
         problem = Problem(
             dtype=dtype, acc=acc, headdim=headdim, masked=masked, seqlen_q=seqlen_q,
-            seqlen_k=8192, batch=1, nheads_q=2, nheads_kv=1,
+            seqlen_k=8192, batch=2, nheads_q=16, nheads_kv=4,
         )  # fmt: skip
         able = [i for i in SHIPPED if serves(i, problem, limits)]
         support = find(problem, limits, instances=SHIPPED)
         if not able:
             assert not support and support.reason
             continue
-        first = min(able, key=lambda i: AUTO_ORDER.index(i["id"]))["id"]
+        first = min(able, key=lambda i: order(problem).index(i["id"]))["id"]
         narrowest = min(i["headdim"] for i in able if i["id"] == first)
         assert (support.kernel, support.instance["headdim"]) == (first, narrowest)
 

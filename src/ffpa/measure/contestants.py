@@ -14,7 +14,7 @@ from ffpa.errors import UnsupportedError
 from ffpa.record import AccName
 from ffpa.settings import Settings, SettingsError, accumulators, chosen
 from ffpa.split_kv import KERNEL as SPLIT_KV
-from ffpa.support import AUTO_ORDER, FEW_QUERIES, DeviceLimits, Problem, find
+from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, few_queries, find
 
 from .ceiling import CEILING, SCORE_BYTES, matmul_launch
 from .inputs import Inputs
@@ -61,7 +61,7 @@ def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contesta
     `ladder` for the steps of the ladder, `all` for all; "id/variant" names a variant.
     """
     groups = {"all": list(dict.fromkeys(compiled))}
-    few = settings.n <= FEW_QUERIES
+    few = few_queries(settings.b * settings.h, settings.n)
     groups["shipped"] = [
         name for name in groups["all"] if name in AUTO_ORDER and (few or name != SPLIT_KV)
     ]

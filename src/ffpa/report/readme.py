@@ -13,7 +13,7 @@ import pandas as pd
 from ffpa.extension import Instance
 from ffpa.problem import MAX_HEADDIM, Problem
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
-from ffpa.support import FEW_QUERIES, DeviceLimits, find
+from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, find
 from ffpa_build import manifest
 
 from .claims import load_claims
@@ -120,8 +120,10 @@ MATRIX_DEVICES = {
 }
 MATRIX_CALLS: dict[str, dict[str, Any]] = {
     "fp16 or bf16, F32 accumulation": {},
-    f"the same, at most {FEW_QUERIES} queries": {"seqlen_q": FEW_QUERIES},
-    "the same, any number of queries, `attn_mask`": {"masked": True},
+    f"the same, at most {FEW_QUERIES} queries a head, or {FEW_ROWS} in all": {
+        "seqlen_q": FEW_QUERIES
+    },
+    "the same, with `attn_mask`": {"masked": True},
     **{
         f"fp16, `acc={acc}`": {"dtype": "fp16", "acc": acc} for acc in manifest.ACCS if acc != "f32"
     },
@@ -142,7 +144,7 @@ def _answer(fields: dict[str, Any], limits: DeviceLimits, instances: list[Instan
     """Ranges of D with the kernel of each, as in "8-512: `split_d-sm90`"; the dtypes agree."""
     ranges: list[tuple[str | None, int, int]] = []
     for headdim in range(8, MAX_HEADDIM + 1, 8):
-        sizes = {"batch": 1, "nheads_q": 1, "nheads_kv": 1, "seqlen_k": 8192, "headdim": headdim}
+        sizes = {"batch": 1, "nheads_q": 32, "nheads_kv": 8, "seqlen_k": 8192, "headdim": headdim}
         dtypes = [fields["dtype"]] if "dtype" in fields else list(manifest.DTYPES)
         chosen = {
             find(Problem(**{**sizes, **fields, "dtype": dtype}), limits, instances=instances).kernel
