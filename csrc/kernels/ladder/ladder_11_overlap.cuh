@@ -25,9 +25,11 @@ struct Ladder11Overlap : LadderKernel<Ladder11Overlap<kConfig>, kConfig> {
 
     if (threadIdx.x < 2) barriers[threadIdx.x].init(Cta::kThreads);
     __syncthreads();
-    cta.q.copy(0, q_smem);  // lands with the first K, whose barrier waits for all copies before it
+    cta.q.copy(0, q_smem);
     k_slots.fill(cta.k, 0);
     v_slots.fill(cta.v, 0);
+    cp_async_wait_all();
+    __syncthreads();  // Q has landed
 
 #pragma unroll 1
     for (int block = 0; block < cta.blocks.count; ++block) {
