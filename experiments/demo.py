@@ -25,9 +25,7 @@ LENGTHS = (1024, 2048, 4096, 8192)
 
 def checks() -> Iterator[Settings]:
     """Shapes off every tile's grid, grouped heads, all rows compared."""
-    rules = MeasureSettings(
-        warmup_s=0, min_rounds=1, max_rounds=1, ceiling=False, oracle_rows=1000
-    )
+    rules = MeasureSettings(warmup_s=0, min_rounds=1, max_rounds=1, ceiling=False, oracle_rows=1000)
     for dtype in DType:
         yield Settings(
             name=EXPERIMENT, b=2, h=4, hkv=2, n=1000, nk=777, d=HEADDIM, dtype=dtype,

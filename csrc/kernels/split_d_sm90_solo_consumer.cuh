@@ -106,8 +106,8 @@ struct SplitDSm90SoloConsumer {
   __device__ __forceinline__ void take_query(uint32_t round) {
     smem.q_full.wait(round & 1, "consumer: Q full");
     if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
-      scale_query<Plan::kBoxes>(smem.q[0] + consumer * kWarpgroupRows * 128, Plan::kQBoxBytes,
-                                params.problem.q_factor);
+      scale_query(Plan::kBoxes, smem.q[0] + consumer * kWarpgroupRows * 128, Plan::kQBoxBytes,
+                  params.problem.q_factor);
       named_barrier_sync(NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
     }
   }

@@ -21,6 +21,7 @@ class Instance(TypedDict):
     max_seqlen_k: int  # beyond it sums lose more than the accumulator's bound; 0: any length
     Br: int
     Bc: int
+    masks: bool  # takes an attn_mask
     num_threads: int
     smem_bytes: int  # dynamic shared memory of a CTA
     archs: list[str]  # "80", "90a", ...

@@ -6,7 +6,7 @@ import pytest
 from emulator import H200, build
 
 from ffpa import extension
-from ffpa.support import DeviceLimits, Problem, find
+from ffpa.support import FEW_QUERIES, DeviceLimits, Problem, find
 
 A100 = DeviceLimits((8, 0), 166912)
 RTX4090 = DeviceLimits((8, 9), 101376)
@@ -41,6 +41,35 @@ def test_auto_takes_another_kernel_where_sums_would_stall():
     assert ask(acc="f16", seqlen_k=16384).kernel == "split_d-sm90"
     assert ask(acc="f16", seqlen_k=16385).kernel == "split_d-sm80"
     assert ask(acc="f32", seqlen_k=65536).kernel == "split_d-sm90"
+
+
+@pytest.mark.parametrize(
+    "limits, headdim, chosen",
+    [
+        (H200, 512, "split_kv-sm80/d512/fp16/f32"),
+        (A100, 520, "split_kv-sm80/d1024/fp16/f32"),
+        (RTX4090, 8, "split_kv-sm80/d512/fp16/f32"),
+    ],
+)
+def test_auto_splits_the_keys_of_few_queries(limits, headdim, chosen):
+    for seqlen_q in (1, FEW_QUERIES):
+        assert ask(limits, headdim=headdim, seqlen_q=seqlen_q).instance["name"] == chosen
+    many = ask(limits, headdim=headdim, seqlen_q=FEW_QUERIES + 1)
+    assert many and many.kernel != "split_kv-sm80"
+    named = ask(limits, "split_kv-sm80", headdim=headdim, seqlen_q=FEW_QUERIES + 1)
+    assert named.instance["name"] == chosen
+
+
+def test_few_queries_with_another_accumulator_take_another_kernel():
+    assert ask(seqlen_q=1, acc="f16").kernel == "split_d-sm90"
+
+
+def test_a_build_of_that_kernel_alone_says_so_of_many_queries():
+    alone = [i for i in build() if i["id"] == "split_kv-sm80"]
+    assert ask(seqlen_q=1, instances=alone)
+    refused = ask(seqlen_q=64, instances=alone)
+    assert not refused and "seqlen_q 64 is above" in refused.reason
+    assert "kernel='split_kv-sm80'" in refused.reason
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from ffpa.baselines import BASELINES
 from ffpa.errors import UnsupportedError
 from ffpa.record import AccName
 from ffpa.settings import Settings, SettingsError, accumulators, chosen
-from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, find
+from ffpa.split_kv import KERNEL as SPLIT_KV
+from ffpa.support import AUTO_ORDER, FEW_QUERIES, DeviceLimits, Problem, find
 
 from .ceiling import CEILING, SCORE_BYTES, matmul_launch
 from .inputs import Inputs
@@ -56,11 +57,14 @@ class Ready:
 def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contestant]:
     """The contestants that the settings name. `compiled` are the kernel ids of this build.
 
-    `all` stands for all compiled kernels, `shipped` for those that auto may choose, `ladder` for
-    the steps of the ladder; "id/variant" names a variant.
+    `shipped` stands for the compiled kernels that kernel="auto" may take for so many queries,
+    `ladder` for the steps of the ladder, `all` for all; "id/variant" names a variant.
     """
     groups = {"all": list(dict.fromkeys(compiled))}
-    groups["shipped"] = [name for name in groups["all"] if name in AUTO_ORDER]
+    few = settings.n <= FEW_QUERIES
+    groups["shipped"] = [
+        name for name in groups["all"] if name in AUTO_ORDER and (few or name != SPLIT_KV)
+    ]
     groups["ladder"] = [name for name in groups["all"] if name.startswith(LADDER_PREFIX)]
     names = [member for name in chosen(settings.kernels) for member in groups.get(name, [name])]
     found = []
