@@ -75,29 +75,22 @@ struct LadderCta {
   using FragmentsQ = FragmentsA<kHeadSteps, kRowTiles>;
   using FragmentsP = FragmentsA<kKeySteps, kRowTiles>;
 
-  // Shared memory begins with what threads keep there of Q, K and V.
-  using Place = typename SourceKv::Place;
-  static constexpr int kPlaceBytes = 3 * kThreads * sizeof(Place);
-  static constexpr int kSmemBytes = kPlaceBytes + kBytesQ + 2 * kBytesKv;
-
   const ForwardParams& params;
-  uint32_t smem;  // the rest of it
   KeyBlocks blocks;
   SourceQ q;
   SourceKv k;
   SourceKv v;
   OutSums out;
 
-  __device__ __forceinline__ LadderCta(const ForwardParams& params, unsigned char* memory)
+  __device__ __forceinline__ explicit LadderCta(const ForwardParams& params)
       : params(params),
-        smem(shared_address(memory) + kPlaceBytes),
         blocks(key_blocks(first_row(), min(first_row() + kConfig.Br, params.seqlen_q) - 1,
                           kConfig.Bc, params.seqlen_k, params.diagonal)),
-        q(reinterpret_cast<typename SourceQ::Place*>(place(memory, 0)), params.q, params.q_strides,
+        q(params.q, params.q_strides,
           blockIdx.z, blockIdx.y, first_row(), params.seqlen_q, params.headdim),
-        k(place(memory, 1), params.k, params.k_strides, blockIdx.z, kv_head(params), 0,
+        k(params.k, params.k_strides, blockIdx.z, kv_head(params), 0,
           params.seqlen_k, params.headdim),
-        v(place(memory, 2), params.v, params.v_strides, blockIdx.z, kv_head(params), 0,
+        v(params.v, params.v_strides, blockIdx.z, kv_head(params), 0,
           params.seqlen_k, params.headdim) {
 #pragma unroll
     for (auto& row : out) {
@@ -113,10 +106,6 @@ struct LadderCta {
   }
   static __device__ __forceinline__ int kv_head(const ForwardParams& params) {
     return blockIdx.y / (params.nheads_q / params.nheads_kv);
-  }
-
-  static __device__ __forceinline__ auto* place(unsigned char* memory, int matrix) {
-    return reinterpret_cast<Place*>(memory) + matrix * kThreads + threadIdx.x;
   }
 
   // This lane's first row and column in the fragments of a result.

@@ -13,23 +13,23 @@ struct Ladder11Overlap : LadderKernel<Ladder11Overlap<kConfig>, kConfig> {
   using Element = typename Cta::Element;
   using Slots = TileSlots<typename Cta::SourceKv>;
   static constexpr int kBarrierBytes = 128;
-  static constexpr int smem_bytes =
-      Cta::kPlaceBytes + kBarrierBytes + Cta::kBytesQ + 2 * Slots::kBytes;
+  static constexpr int smem_bytes = kBarrierBytes + Cta::kBytesQ + 2 * Slots::kBytes;
 
   static __device__ __forceinline__ void run(const ForwardParams& params, unsigned char* smem) {
-    Cta cta(params, smem);
-    auto* barriers = reinterpret_cast<SlotBarriers*>(smem + Cta::kPlaceBytes);
-    const uint32_t q_smem = cta.smem + kBarrierBytes;
+    Cta cta(params);
+    auto* barriers = reinterpret_cast<SlotBarriers*>(smem);
+    const uint32_t q_smem = shared_address(smem) + kBarrierBytes;
     Slots k_slots(barriers[0], q_smem + Cta::kBytesQ);
     Slots v_slots(barriers[1], q_smem + Cta::kBytesQ + Slots::kBytes);
     LazySoftmax<Cta::kRowTiles> softmax(params.scale_log2);
 
     if (threadIdx.x < 2) barriers[threadIdx.x].init(Cta::kThreads);
-    cta.q.copy(0, q_smem);
-    cp_async_wait_all();
     __syncthreads();
+    cta.q.copy(0, q_smem);
     k_slots.fill(cta.k, 0);
     v_slots.fill(cta.v, 0);
+    cp_async_wait_all();
+    __syncthreads();  // Q has landed
 
 #pragma unroll 1
     for (int block = 0; block < cta.blocks.count; ++block) {
@@ -48,6 +48,8 @@ struct Ladder11Overlap : LadderKernel<Ladder11Overlap<kConfig>, kConfig> {
       multiply_buffered<Element>(cta.out, p, cta.tile_v(v_slots.acquire(block)));
       v_slots.release(block);
     }
+    k_slots.acquire(cta.blocks.count);  // a CTA must not end while copies are under way
+    v_slots.acquire(cta.blocks.count);
     cta.store(softmax);
   }
 };

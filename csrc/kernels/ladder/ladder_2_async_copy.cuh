@@ -10,11 +10,11 @@ template <LadderConfig kConfig>
 struct Ladder2AsyncCopy : LadderKernel<Ladder2AsyncCopy<kConfig>, kConfig> {
   using Cta = LadderCta<kConfig, SlicedPanel>;
   using Element = typename Cta::Element;
-  static constexpr int smem_bytes = Cta::kSmemBytes;
+  static constexpr int smem_bytes = Cta::kBytesQ + 2 * Cta::kBytesKv;
 
   static __device__ __forceinline__ void run(const ForwardParams& params, unsigned char* smem) {
-    Cta cta(params, smem);
-    const uint32_t q_smem = cta.smem;
+    Cta cta(params);
+    const uint32_t q_smem = shared_address(smem);
     const uint32_t k_smem = q_smem + Cta::kBytesQ;
     const uint32_t v_smem = k_smem + Cta::kBytesKv;
     PlainSoftmax<Cta::kRowTiles> softmax(params.scale_log2);

@@ -1,49 +1,12 @@
 // TODO header
 #pragma once
 
-#include "kernels/ladder/ladder.cuh"
-#include "kernels/ladder/lazy_softmax.cuh"
+#include "kernels/ladder/ladder_7_softmax.cuh"
 
 namespace ffpa {
 
 template <LadderConfig kConfig>
-struct Ladder8LargeTile : LadderKernel<Ladder8LargeTile<kConfig>, kConfig> {
-  using Cta = LadderCta<kConfig, SwizzledPanel>;
-  using Element = typename Cta::Element;
-  static constexpr int smem_bytes = Cta::kSmemBytes;
-
-  static __device__ __forceinline__ void run(const ForwardParams& params, unsigned char* smem) {
-    Cta cta(params, smem);
-    const uint32_t q_smem = cta.smem;
-    const uint32_t k_smem = q_smem + Cta::kBytesQ;
-    const uint32_t v_smem = k_smem + Cta::kBytesKv;
-    LazySoftmax<Cta::kRowTiles> softmax(params.scale_log2);
-
-    cta.q.copy(0, q_smem);
-    cta.k.copy(0, k_smem);
-
-#pragma unroll 1
-    for (int block = 0; block < cta.blocks.count; ++block) {
-      cp_async_wait_all();
-      __syncthreads();  // K has landed, and nobody reads the last V any more
-      cta.v.copy(block, v_smem);
-      typename Cta::ScoreSums sums = {};
-      multiply_buffered<Element>(sums, cta.tile_q(q_smem), cta.tile_k(k_smem));
-
-      typename Cta::Scores scores;
-      typename Cta::FragmentsP p;
-      cta.scores_of(sums, block, scores);
-      if (softmax.update(scores)) cta.scale_out(softmax.factor);
-      cta.pack(scores, p);
-
-      cp_async_wait_all();
-      __syncthreads();  // V has landed, and nobody reads this K any more
-      cta.k.copy(block + 1, k_smem);
-      multiply_buffered<Element>(cta.out, p, cta.tile_v(v_smem));
-    }
-    cta.store(softmax);
-  }
-};
+using Ladder8LargeTile = Ladder7Softmax<kConfig>;
 
 using Ladder8LargeTileConfig = LadderConfig;
 

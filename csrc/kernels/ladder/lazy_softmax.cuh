@@ -53,7 +53,6 @@ struct LazySoftmax : WarpSoftmax<kRowTiles, 8> {
 template <class Element, int kRowTiles, int kColumnTiles>
 struct LazyWeights {
   static constexpr int kSteps = kColumnTiles / 2;
-  static constexpr int kUnrolled = kSteps;
   const Scores<kRowTiles, kColumnTiles>& scores;
   LazySoftmax<kRowTiles>& softmax;
 

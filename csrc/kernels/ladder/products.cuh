@@ -7,7 +7,6 @@
 
 #include "prim/ldmatrix.cuh"
 #include "prim/mma_sm80.cuh"
-#include "prim/opaque.cuh"
 
 namespace ffpa {
 
@@ -17,7 +16,7 @@ struct Operand {
   uint32_t lane;  // the address of the row that it hands to ldmatrix
 
   __device__ __forceinline__ Operand(uint32_t tile, int row, int chunk)
-      : lane(opaque(tile + Panel::offset(row, chunk))) {}
+      : lane(tile + Panel::offset(row, chunk)) {}
 
   // 16 columns, number `step`, of the rows from `row` on, a multiple of 16.
   __device__ __forceinline__ uint32_t at(int row, int step) const {
@@ -31,7 +30,6 @@ struct Operand {
 template <class Panel, int kNumSteps>
 struct OperandQ : Operand<Panel> {
   static constexpr int kSteps = kNumSteps;
-  static constexpr int kUnrolled = Panel::kColumns / 16;
 
   __device__ __forceinline__ explicit OperandQ(uint32_t tile)
       : Operand<Panel>(tile, threadIdx.x % 16, threadIdx.x % 32 / 16) {}
@@ -48,7 +46,6 @@ struct OperandQ : Operand<Panel> {
 template <int kNumSteps, int kRowTiles>
 struct FragmentsA {
   static constexpr int kSteps = kNumSteps;
-  static constexpr int kUnrolled = kNumSteps;
   uint32_t step[kSteps][kRowTiles][4];
 
   __device__ __forceinline__ void load(uint32_t (&a)[kRowTiles][4], int k) const {
@@ -137,21 +134,18 @@ __device__ __forceinline__ void multiply_buffered(
     Tile16x8<float> (&sums)[kRowTiles][kColumnTiles], const OperandA& operand_a,
     const OperandB& operand_b) {
   constexpr int kColumns = kColumnTiles / 2;
-  constexpr int kLast = OperandA::kSteps * kColumns - 1;
   uint32_t b[2][4];
   operand_b.load(b[0], 0, 0);
-#pragma unroll 1
-  for (int first = 0; first < OperandA::kSteps; first += OperandA::kUnrolled) {
 #pragma unroll
-    for (int k = first; k < first + OperandA::kUnrolled; ++k) {
-      uint32_t a[kRowTiles][4];
-      operand_a.load(a, k);
+  for (int k = 0; k < OperandA::kSteps; ++k) {
+    uint32_t a[kRowTiles][4];
+    operand_a.load(a, k);
 #pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-        const int next = k * kColumns + n + 1;
-        if (next <= kLast) operand_b.load(b[(n + 1) % 2], n + 1 < kColumns ? k : k + 1, (n + 1) % kColumns);
-        multiply_step<Element>(sums, a, b[n % 2], n);
-      }
+    for (int n = 0; n < kColumns; ++n) {
+      const int next = k * kColumns + n + 1;
+      if (next < OperandA::kSteps * kColumns)
+        operand_b.load(b[next % 2], next / kColumns, next % kColumns);
+      multiply_step<Element>(sums, a, b[(next + 1) % 2], n);
     }
   }
 }

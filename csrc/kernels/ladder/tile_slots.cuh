@@ -31,7 +31,7 @@ class TileSlots {
 
   // Starts this thread's copies of a tile, once all threads are done with the one before in its slot.
   __device__ __forceinline__ void fill(Source& source, int tile) {
-    barriers_.empty[tile % 2].wait(~(tile / 2) % 2, "a slot of the ring");
+    barriers_.empty[tile % 2].wait((tile / 2 + 1) % 2, "a slot of the ring");
     source.copy(tile, address(tile));
     cp_async_arrive(barriers_.full[tile % 2]);
   }

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "params.h"
-#include "prim/opaque.cuh"
 #include "tile/panels.cuh"
 
 namespace ffpa {
@@ -21,39 +20,24 @@ class TileSource {
  public:
   static constexpr int kTileBytes = kHeaddim / PanelType::kColumns * PanelType::kBytes;
 
-  // This thread's part in every tile. It lies in shared memory, since registers are too few to hold
-  // what is needed once per tile.
-  struct Place {
-    const Element* chunk;  // its first one of the first tile
-    uint32_t offset;       // where that belongs in a tile in shared memory
-    int row;
-  };
-
-  __device__ __forceinline__ TileSource(Place* place, const void* matrix, const Strides& strides,
-                                        int batch, int head, int first_row, int num_rows,
-                                        int num_columns)
-      : place_(place),
+  __device__ __forceinline__ TileSource(const void* matrix, const Strides& strides, int batch,
+                                        int head, int first_row, int num_rows, int num_columns)
+      : place_(static_cast<const Element*>(matrix) + Passes::my_column() +
+               offset_of(strides, batch, head, first_row + Passes::my_row())),
         stride_(strides.row),
         num_rows_(num_rows - first_row),
-        num_columns_(num_columns) {
-    const int row = Passes::my_row();
-    const int column = Passes::my_column();
-    *place = {static_cast<const Element*>(matrix) + column +
-                  offset_of(strides, batch, head, first_row + row),
-              Passes::my_offset(), row};
-  }
+        num_columns_(num_columns) {}
 
   // Starts this thread's copies of a tile. Past the last one they fill zeros and read nothing.
   __device__ __forceinline__ void copy(int tile, uint32_t smem) const {
-    const Place place = *place_;
     const int first_row = tile * PanelType::kRows;
-    copy_panels<Passes>(smem + place.offset, place.chunk + first_row * stride_, stride_,
-                        num_rows_ - first_row - place.row,
-                        opaque(num_columns_ - Passes::my_column()));
+    copy_panels<Passes>(smem + Passes::my_offset(), place_ + first_row * stride_, stride_,
+                        num_rows_ - first_row - Passes::my_row(),
+                        num_columns_ - Passes::my_column());
   }
 
  private:
-  Place* place_;
+  const Element* place_;  // its chunk of the first tile
   int64_t stride_;
   int num_rows_;
   int num_columns_;
