@@ -25,6 +25,7 @@ struct SplitDSm80Config {
   bool swizzle = true;     // or pad the rows
   bool q_resident = true;  // or fetch Q again with every slice of K
   int ctas_per_sm = 1;     // what the register allocation aims at
+  bool masks = false;      // takes an attn_mask; without, it costs nothing
 };
 
 // What follows from a configuration.
@@ -82,6 +83,7 @@ struct SplitDSm80Plan {
   static_assert(kConfig.Bk % (kWarpsN == 8 ? 32 : 16) == 0);
   static_assert(kOffsetQ % 128 == 0 && kSlotBytes % 128 == 0 && kBytesQ % 128 == 0);
   static_assert(sizeof(RingBarriers<kConfig.stages>) <= kBarrierBytes);
+  static_assert(!kConfig.masks || !kF16Scores, "Q may not be scaled before the mask is added");
   static_assert(!kF16Scores || kConfig.q_resident, "F16 scores need Q scaled in shared memory");
 
   using Ring = SliceRing<kConfig.stages, kConfig.lead, kSlotBytes>;

@@ -68,6 +68,11 @@ struct SplitDSm90Quartet {
   static constexpr int num_threads = Plan::num_threads;
   static constexpr int smem_bytes = sizeof(typename Plan::Smem);
 
+  static cudaError_t resident_clusters(int& count) {
+    return num_resident_clusters(count, split_d_sm90_quartet_kernel<Plan>, kQuartetCtas,
+                                 num_threads, smem_bytes);
+  }
+
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     QuartetParams quartet;
     quartet.problem = problem_of<acc>(params, Br);
@@ -99,10 +104,9 @@ struct SplitDSm90Quartet {
     }
 
     int num_clusters;
-    status = num_resident_clusters(num_clusters, split_d_sm90_quartet_kernel<Plan>, kQuartetCtas,
-                                   num_threads, smem_bytes);
+    status = num_multiprocessors(num_clusters);
     if (status != cudaSuccess) return status;
-    if (num_clusters == 0) return cudaErrorLaunchOutOfResources;
+    num_clusters /= kQuartetCtas;
     const int num_tiles = quartet.problem.order.num_tiles();
     if (num_clusters > num_tiles || is_causal(params)) num_clusters = num_tiles;
     return launch_kernel(split_d_sm90_quartet_kernel<Plan>, dim3(kQuartetCtas * num_clusters),

@@ -1,8 +1,9 @@
 // Online softmax over the score fragments of one warp (mma m16n8k16, prim/mma_sm80.cuh).
 //
 // A warp holds kRowTiles * 16 rows; a quad of lanes shares each row, and a lane sees two rows (h)
-// of each row tile. Exponents are in base 2 and relative to a `base` per row, a whole number: then
-// moving it multiplies sums by a power of two, which never rounds. It moves only when the largest
+// of each row tile. Exponents are in base 2 and relative to a `base` per row. Its first value is the
+// largest score itself, so that the P of that key is exactly 1 and a row of one key gives V. Then it
+// moves by whole numbers, for a power of two scales sums without rounding, and only when the largest
 // score passes it by more than kHeadroom, so that most tiles leave O alone.
 #pragma once
 
@@ -18,9 +19,9 @@ using Scores = float[kRowTiles][kColumnTiles][2][2];  // [..][..][h][c]
 template <int kRowTiles>
 using PerRow = float[kRowTiles][2];  // [..][h]
 
-// 2^x of a whole x <= 0, exactly; 0 below the smallest normal number.
+// 2^x, exactly, of an x <= 0 that is whole up to rounding; 0 below the smallest normal number.
 __device__ __forceinline__ float power_of_two(float x) {
-  return __int_as_float((static_cast<int>(fmaxf(x, -127.0f)) + 127) << 23);
+  return __int_as_float((__float2int_rn(fmaxf(x, -127.0f)) + 127) << 23);
 }
 
 // Over the four lanes that share a row.
@@ -97,10 +98,12 @@ struct WarpSoftmax {
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float top = ceilf(maxima[r][h] * scale_log2);
-        const bool moves = top > base[r][h] + kHeadroom;
-        factor[r][h] = moves ? power_of_two(base[r][h] - top) : 1.0f;
-        base[r][h] = moves ? top : base[r][h];
+        const float top = maxima[r][h] * scale_log2;
+        // Where there is no base yet the sum is NaN, which fmaxf passes over.
+        const float next = fmaxf(base[r][h] + ceilf(top - base[r][h]), top);
+        const bool moves = next > base[r][h] + kHeadroom;
+        factor[r][h] = moves ? power_of_two(base[r][h] - next) : 1.0f;
+        base[r][h] = moves ? next : base[r][h];
         sum[r][h] *= factor[r][h];
         any_moves |= moves;
       }

@@ -9,8 +9,9 @@ Exact products are summed in groups of 16, one MMA step; what happens to the sum
     f16         F16 after each step               F16 after each step           F16
     f16f32      F16, into F32 every Bd columns    F16 after each step           F32
 
-Softmax is F32 with an integer base b in the exponent, so that a new base scales O by a power of
-two; P is rounded to the input dtype. O in F16 is kept divided by 2^e, e growing with the keys
+Softmax is F32. A row's first base in the exponent is its maximum, so that the largest P is exactly
+1; from there the base moves by whole numbers, so that O is scaled by a power of two. P is rounded
+to the input dtype. O in F16 is kept divided by 2^e, e growing with the keys
 seen, so that it stays in range whatever the sequence length.
 """
 
@@ -187,13 +188,12 @@ def _softmax_pv(
     e = 0
     for start in range(0, seqlen_k, Bc):
         tile = exponents[..., start : start + Bc]
-        candidate = tile.amax(-1, keepdim=True).ceil()
-        new_base = torch.where(candidate > base + threshold, candidate, base)
+        top = tile.amax(-1, keepdim=True)
+        step = (top - base).ceil().where(top > base + threshold, 0.0)
+        base = top.where(base == -torch.inf, base + step)
+        decay = torch.exp2(-step)
         # A row that has seen no key has no base yet: 0 keeps its exponents at -inf, not NaN.
-        finite_base = new_base.masked_fill(new_base == -torch.inf, 0.0)
-        decay = torch.exp2(base - finite_base)
-        p = torch.exp2(tile - finite_base)
-        base = new_base
+        p = torch.exp2(tile - base.masked_fill(base == -torch.inf, 0.0))
         row_sum = row_sum * decay + p.sum(-1, keepdim=True)
         out = round_out(out * decay)
         p = p.to(dtype).float()

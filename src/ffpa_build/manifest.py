@@ -16,7 +16,7 @@ ACCS = ("f16", "f32", "qk32_pv16", "qk16_pv32", "f16f32")
 
 # Keys of a kernel, and the keys of a config that are no fields of its C++ struct.
 KERNEL_KEYS = {"id", "header", "archs", "lesson", "sass", "config"}
-CONFIG_NOTES = {"variant", "fallback", "max_seqlen_k", "reason"}
+CONFIG_NOTES = {"variant", "fallback", "masks", "max_seqlen_k", "reason"}
 LISTS = ("headdim", "dtype", "acc")
 
 
@@ -34,6 +34,7 @@ class Instance:
     acc: str
     variant: str
     fallback: bool
+    masks: bool  # takes an attn_mask
     max_seqlen_k: int  # 0: any
     reason: str
     fields: tuple[tuple[str, str], ...]  # C++ struct fields and values, in the struct's order
@@ -147,6 +148,7 @@ def _config(
             acc=acc,
             variant=config.get("variant", ""),
             fallback=config.get("fallback", False),
+            masks=config.get("masks", False),
             max_seqlen_k=config.get("max_seqlen_k", 0),
             reason=config.get("reason", ""),
             fields=(),
@@ -177,8 +179,13 @@ class Field:
 
 
 def struct_fields(code: str, struct: str) -> dict[str, Field]:
-    """Fields of `struct Name { int a, b; bool c = true; };` in C++ code."""
+    """Fields of `struct Name { int a, b; bool c = true; };` in C++ code.
+
+    Kernels may share a struct: `using Name = Other;` gives the fields of Other.
+    """
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", code, flags=re.DOTALL)
+    if alias := re.search(rf"\busing\s+{struct}\s*=\s*(\w+)\s*;", code):
+        struct = alias[1]
     body = re.search(rf"\bstruct\s+{struct}\s*\{{(.*?)\}};", code, re.DOTALL)
     if not body:
         raise BuildError(

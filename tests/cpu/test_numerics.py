@@ -74,6 +74,34 @@ def test_f32_is_within_twice_the_error_of_half_precision(headdim, dtype, causal)
     assert error <= 2 * usual
 
 
+def with_exact_maximum(q, k, v, hidden):
+    """F32 softmax whose P is rounded relative to the row's own maximum, as in torch's kernels."""
+    scores = (q.float() @ k.float().mT * q.shape[-1] ** -0.5).masked_fill(hidden, -torch.inf)
+    p = (scores - scores.amax(-1, keepdim=True)).exp()
+    return ((p.to(v.dtype).float() @ v.float()) / p.sum(-1, keepdim=True)).to(v.dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_few_keys_round_as_torch_does(dtype):
+    q, k, v = (normal(64, 1, 16, 64, dtype=dtype, seed=seed) for seed in range(3))
+    hidden = torch.ones(16, 16).triu(1).bool()
+    out, lse = attention_model(q, k, v, is_causal=True, return_lse=True)
+    assert out[:, :, 0].equal(v[:, :, 0])
+    score = (q[:, :, 0].double() * k[:, :, 0].double()).sum(-1) / 8
+    torch.testing.assert_close(lse[:, :, 0].double(), score, rtol=1e-6, atol=1e-6)
+    exact = attention_reference(q, k, v, is_causal=True)
+    usual = with_exact_maximum(q, k, v, hidden)
+    for row in range(1, 16):
+        error = relative_rms(out[:, :, row], exact[:, :, row])
+        assert error <= 1.1 * relative_rms(usual[:, :, row], exact[:, :, row])
+
+
+@pytest.mark.parametrize("acc", ["qk16_pv32", "f16f32"])
+def test_one_key_gives_v(acc):
+    q, k, v = (normal(1, 4, 1, 512, seed=seed) for seed in range(3))
+    assert attention_model(q, k, v, acc=acc).equal(v)
+
+
 # Relative RMS of the output for normal inputs, 32 rows. Rounding F16 sums to nearest at each step
 # gives these orders; truncating, or never merging PV, gives 5 to 50 times as much.
 @pytest.mark.parametrize(
