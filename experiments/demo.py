@@ -15,8 +15,9 @@ import torch
 from ffpa.measure.engines import GpuEngine
 from ffpa.measure.identity import Provenance
 from ffpa.record import Row
+from ffpa.record.store import PAPER_FOLDER
 from ffpa.report.ladder import EXPERIMENT, HEADDIM, ladder_caption, ladder_panel, ladder_table
-from ffpa.report.results import PAPER_FOLDER, NoRowsError, Results
+from ffpa.report.results import NoRowsError, Results
 from ffpa.report.tables import to_markdown
 from ffpa.settings import DType, MeasureSettings, Settings
 

@@ -257,7 +257,7 @@ def test_contestants_follow_the_settings():
 
 @pytest.mark.parametrize("n, labels", [(16, ["split_kv-sm80 f32"]), (17, [])])
 def test_the_kernel_for_few_queries_comes_with_few_queries(n, labels):
-    settings = point(n=n, acc={"f32": True}, kernels={"shipped": True}, baselines={})
+    settings = point(n=n, h=64, acc={"f32": True}, kernels={"shipped": True}, baselines={})
     found = contestants_of(settings, ["naive", "split_kv-sm80"])
     assert [one.label for one in found if one.ours] == labels
 

@@ -25,9 +25,9 @@ struct LadderConfig {
   int ctas_per_sm;  // what the register allocation aims at
 };
 
-// How a tile of so many rows lies in shared memory, to steps 1 to 3: in slices of 16 columns, as the
-// products consume it. Eight rows of one slice, what ldmatrix reads at a time, then span 256 bytes
-// and use half of the banks, each twice. 32 bytes between slices let a row be written without
+// How a tile of so many rows lies in shared memory, to steps 1 to 3: in slices of 16 columns, as
+// the products consume it. Eight rows of one slice, what ldmatrix reads at a time, then span 256
+// bytes and use half of the banks, each twice. 32 bytes between slices let a row be written without
 // conflicts.
 template <int kNumRows>
 struct SlicedPanel {
@@ -86,12 +86,12 @@ struct LadderCta {
       : params(params),
         blocks(key_blocks(first_row(), min(first_row() + kConfig.Br, params.seqlen_q) - 1,
                           kConfig.Bc, params.seqlen_k, params.diagonal)),
-        q(params.q, params.q_strides,
-          blockIdx.z, blockIdx.y, first_row(), params.seqlen_q, params.headdim),
-        k(params.k, params.k_strides, blockIdx.z, kv_head(params), 0,
-          params.seqlen_k, params.headdim),
-        v(params.v, params.v_strides, blockIdx.z, kv_head(params), 0,
-          params.seqlen_k, params.headdim) {
+        q(params.q, params.q_strides, blockIdx.z, blockIdx.y, first_row(), params.seqlen_q,
+          params.headdim),
+        k(params.k, params.k_strides, blockIdx.z, kv_head(params), 0, params.seqlen_k,
+          params.headdim),
+        v(params.v, params.v_strides, blockIdx.z, kv_head(params), 0, params.seqlen_k,
+          params.headdim) {
 #pragma unroll
     for (auto& row : out) {
 #pragma unroll
@@ -181,9 +181,9 @@ struct LadderCta {
     softmax.finish();
     Element* matrix = static_cast<Element*>(params.out) +
                       offset_of(params.out_strides, blockIdx.z, blockIdx.y, first_row());
-    float* lse_rows =
-        params.lse +
-        (int64_t{blockIdx.z} * params.nheads_q + blockIdx.y) * params.seqlen_q + first_row();
+    float* lse_rows = params.lse +
+                      (int64_t{blockIdx.z} * params.nheads_q + blockIdx.y) * params.seqlen_q +
+                      first_row();
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -229,8 +229,7 @@ struct LadderKernel {
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     const dim3 grid(ceil_div(params.seqlen_q, kConfig.Br), params.nheads_q, params.batch);
-    return launch_kernel(ladder_kernel<Step>, grid, num_threads,
-                         Step::smem_bytes, stream, params);
+    return launch_kernel(ladder_kernel<Step>, grid, num_threads, Step::smem_bytes, stream, params);
   }
 };
 

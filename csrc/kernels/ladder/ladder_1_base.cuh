@@ -1,6 +1,7 @@
 // ladder-1-base: FlashAttention on tensor cores, the whole of it on this page.
 //
-// Idea       A CTA of four warps owns 64 query rows, 16 to a warp, and walks the keys in tiles of 64.
+// Idea       A CTA of four warps owns 64 query rows, 16 to a warp, and walks the keys in tiles
+// of 64.
 //            S, P and O never leave registers; shared memory holds one tile of K and one of V:
 //
 //              S = Q Kᵀ · scale            m' = max(m, S)            P = e^(S - m')
@@ -55,12 +56,13 @@ __global__ void __launch_bounds__(Kernel::num_threads, 3)
                              int first_row, int seqlen) {
     constexpr int kRows = Kernel::num_threads / (D / 8), kPasses = 64 / kRows;
     const int row = threadIdx.x / (D / 8), column = threadIdx.x % (D / 8) * 8;
-    const T* source = static_cast<const T*>(matrix) + batch * strides.batch +
-                      head * strides.head + (first_row + row) * strides.row + column;
+    const T* source = static_cast<const T*>(matrix) + batch * strides.batch + head * strides.head +
+                      (first_row + row) * strides.row + column;
     uint4 chunk[kPasses];
     for (int i = 0; i < kPasses; ++i) {
       const bool valid = first_row + row + i * kRows < seqlen && column < params.headdim;
-      chunk[i] = valid ? *reinterpret_cast<const uint4*>(source + i * kRows * strides.row) : uint4{};
+      chunk[i] =
+          valid ? *reinterpret_cast<const uint4*>(source + i * kRows * strides.row) : uint4{};
     }
     for (int i = 0; i < kPasses; ++i)
       *reinterpret_cast<uint4*>(tile + place(row + i * kRows, column)) = chunk[i];
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(Kernel::num_threads, 3)
 
   // Four 8 x 8 matrices, each lane giving the address of one row; see the layout of mma in the PTX
   // manual: of a 16 x 8 result, lane i holds the rows i / 4 + 8 h and the columns 2 (i % 4) + c.
-  const auto load_matrices = [](unsigned(&m)[4], const T* row, auto transposed) {
+  const auto load_matrices = [](unsigned (&m)[4], const T* row, auto transposed) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
     if constexpr (transposed) {
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(Kernel::num_threads, 3)
                    : "memory");
     }
   };
-  const auto mma = [](float(&sum)[2][2], const unsigned(&a)[4], unsigned b0, unsigned b1) {
+  const auto mma = [](float (&sum)[2][2], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     if constexpr (Kernel::dtype == DType::fp16) {
       asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
           "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -168,7 +170,7 @@ __global__ void __launch_bounds__(Kernel::num_threads, 3)
     for (int step = 0; step < Bc / 16; ++step) {
       unsigned p[4];  // the scores' fragments are those of a left operand already
       for (int i = 0; i < 4; ++i) {
-        const float(&pair)[2] = score[2 * step + i / 2][i % 2];
+        const float (&pair)[2] = score[2 * step + i / 2][i % 2];
         p[i] = pack(pair[0], pair[1]);
       }
       for (int n = 0; n < D / 8; n += 2) {

@@ -1,6 +1,6 @@
-// Products of the ladder: sums += A B by one warp, in MMA steps of 16, B from shared memory. QKᵀ and
-// PV differ only in where the operands come from: B(k, n) is what the sums' columns 16 n … 16 n + 15
-// need of step k.
+// Products of the ladder: sums += A B by one warp, in MMA steps of 16, B from shared memory. QKᵀ
+// and PV differ only in where the operands come from: B(k, n) is what the sums' columns 16 n … 16 n
+// + 15 need of step k.
 #pragma once
 
 #include <cstdint>
@@ -130,9 +130,9 @@ __device__ __forceinline__ void multiply_interleaved(
 
 // From step 6 on: the next operands are on their way while these are multiplied.
 template <class Element, int kRowTiles, int kColumnTiles, class OperandA, class OperandB>
-__device__ __forceinline__ void multiply_buffered(
-    Tile16x8<float> (&sums)[kRowTiles][kColumnTiles], const OperandA& operand_a,
-    const OperandB& operand_b) {
+__device__ __forceinline__ void multiply_buffered(Tile16x8<float> (&sums)[kRowTiles][kColumnTiles],
+                                                  const OperandA& operand_a,
+                                                  const OperandB& operand_b) {
   constexpr int kColumns = kColumnTiles / 2;
   uint32_t b[2][4];
   operand_b.load(b[0], 0, 0);

@@ -29,7 +29,8 @@ class TileSlots {
   __device__ __forceinline__ TileSlots(SlotBarriers& barriers, uint32_t slots)
       : barriers_(barriers), slots_(slots) {}
 
-  // Starts this thread's copies of a tile, once all threads are done with the one before in its slot.
+  // Starts this thread's copies of a tile, once all threads are done with the one before in its
+  // slot.
   __device__ __forceinline__ void fill(Source& source, int tile) {
     barriers_.empty[tile % 2].wait((tile / 2 + 1) % 2, "a slot of the ring");
     source.copy(tile, address(tile));

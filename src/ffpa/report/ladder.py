@@ -120,4 +120,4 @@ def _cell(points: pd.DataFrame, seqlen: int, contestant: Contestant) -> str:
 def _half_rate(points: pd.DataFrame, seqlen: int) -> str:
     if seqlen not in points.index or not points.loc[seqlen, "counts"]:
         return GAP
-    return f"{points.loc[seqlen, 'tflops'] / 2:.0f}"
+    return f"{points['tflops'].astype(float)[seqlen] / 2:.0f}"

@@ -1,4 +1,4 @@
-"""What is made from data in README.md and docs/artifact.md, between <!-- ffpa:NAME --> markers."""
+"""What is made from data in README.md and pages of docs/, between <!-- ffpa:NAME --> markers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, find
 from ffpa_build import manifest
 
 from .claims import load_claims
+from .ladder import ladder_caption, ladder_panel, ladder_table
 from .results import NoRowsError, Results
 from .tables import headdim_caption, headdim_table, to_markdown
 from .verdicts import judge_all, summary
 
 README = REPOSITORY / "README.md"
-PAGES = (README, REPOSITORY / "docs" / "artifact.md")
+PAGES = (README, *(REPOSITORY / "docs" / name for name in ("artifact.md", "ladder.md")))
+NOTES = REPOSITORY / "csrc" / "NOTES.md"
 _BLOCK = re.compile(r"(<!-- ffpa:(?P<name>\w+) -->\n).*?(<!-- /ffpa:(?P=name) -->)", re.DOTALL)
 
 
@@ -60,6 +62,29 @@ def results_block() -> str:
         return f"Not recorded yet: {error}.\n"
     verdicts = summary(judge_all(load_claims(), results))
     return f"{table}\n{caption}. In brackets: speed-up over SDPA EA. Claims: {verdicts}.\n"
+
+
+def ladder_block() -> str:
+    """The ladder on the paper's device."""
+    results = Results.load(PAPER_FOLDER)
+    try:
+        panel = ladder_panel(results)
+    except NoRowsError as error:
+        return f"Not recorded yet: {error}.\n"
+    return f"{to_markdown(ladder_table(panel))}\n{ladder_caption(results, panel)}.\n"
+
+
+def ladder_profile_block() -> str:
+    """The table of counters in the ladder's section of the notes.
+
+    Raises:
+        ValueError: there is none.
+    """
+    table = r"^## ladder$.*?^(\| step .*?)\n\n"
+    found = re.search(table, NOTES.read_text(), re.DOTALL | re.MULTILINE)
+    if not found:
+        raise ValueError(f"{NOTES.name} has no table of steps under the heading ladder: restore it")
+    return f"{found[1]}\n"
 
 
 def support_block() -> str:
@@ -168,6 +193,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support": support_block,
     "claims": claims_block,
     "matrix": matrix_block,
+    "ladder": ladder_block,
+    "ladder_profile": ladder_profile_block,
 }
 
 
