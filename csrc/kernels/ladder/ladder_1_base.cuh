@@ -25,8 +25,15 @@ struct Ladder1BaseConfig {
   int headdim;
 };
 
+// How many CTAs are to share a multiprocessor: a third would spill registers on sm_80.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define LADDER_1_CTAS_PER_SM 2
+#else
+#define LADDER_1_CTAS_PER_SM 3
+#endif
+
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::num_threads, 3)
+__global__ void __launch_bounds__(Kernel::num_threads, LADDER_1_CTAS_PER_SM)
     ladder_1_base_kernel(const __grid_constant__ ForwardParams params) {
   using T = Element<Kernel::dtype>;
   constexpr int D = Kernel::headdim, Br = Kernel::Br, Bc = Kernel::Bc;
