@@ -1,4 +1,12 @@
-// TODO header
+// ladder-6-double-buffer: as step 5, with the next operands loaded ahead.
+//
+// Idea       The B of the next products is asked for before these are issued.
+//
+// Expected   The latency of ldmatrix hidden within one warp.
+//
+// Brought    Nothing, within 2 %: for the reason of step 5.
+//
+// Limit      As step 4; and the softmax, in which the warp multiplies nothing.
 #pragma once
 
 #include "kernels/ladder/ladder.cuh"
