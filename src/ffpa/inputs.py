@@ -55,7 +55,10 @@ def prepare(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """What torch's dispatcher would do to a built-in: refuse gradients, cast under autocast."""
     tensors = (query, key, value)
-    for name, tensor in zip(NAMES, tensors, strict=True):
+    given = {**dict(zip(NAMES, tensors, strict=True)), "attn_mask": attn_mask}
+    if attn_mask is None:
+        del given["attn_mask"]
+    for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise UnsupportedTypeError(
                 f"{name} is a {type(tensor).__name__}: pass a torch.Tensor on a GPU"
@@ -65,8 +68,7 @@ def prepare(
             raise UnsupportedTypeError(
                 f"{name} is a {kind} tensor: pass one with strides, padded where lengths differ"
             )
-    differentiable = tensors if attn_mask is None else (*tensors, attn_mask)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in differentiable):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given.values()):
         raise UnsupportedFeatureError(
             "ffpa.attention is forward only and an input requires a gradient: "
             "call it under torch.no_grad(), or detach the inputs",

@@ -200,13 +200,15 @@ def _op(
     out = _sdpa(
         query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa, strict, stacklevel=4
     )
-    promised = _fake(query, key, value, attn_mask, is_causal, scale, enable_gqa, strict)
+    promised = _promised(query, value, "meta")
     if out.shape != promised.shape:
         raise ValueError(
             f"query {tuple(query.shape)} and key {tuple(key.shape)} have leading dimensions that "
             f"differ, which a compiled ffpa.sdpa does not broadcast: expand them first"
         )
-    return out if out.stride() == promised.stride() else promised.copy_(out)
+    if out.stride() == promised.stride():
+        return out
+    return _promised(query, value, query.device).copy_(out)
 
 
 @_op.register_fake
@@ -220,6 +222,11 @@ def _fake(
     enable_gqa: bool,
     strict: bool,
 ) -> Tensor:
+    return _promised(query, value, query.device)
+
+
+def _promised(query: Tensor, value: Tensor, device: torch.device | str) -> Tensor:
+    """Shape and strides of the output, uninitialised."""
     if query.shape[-1] == value.shape[-1]:
-        return torch.empty_like(query)
-    return query.new_empty((*query.shape[:-1], value.shape[-1]))
+        return torch.empty_like(query, device=device)
+    return query.new_empty((*query.shape[:-1], value.shape[-1]), device=device)

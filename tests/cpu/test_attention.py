@@ -100,6 +100,12 @@ REFUSED = {
     "row stride": (other(0, columns_of(65, 1)), {}, ValueError, ("query", "65", "multiples of 8")),
     "address": (other(2, misaligned), {}, ValueError, ("value starts 2 bytes past", "16", "clone")),
     "address of a slice": (other(1, columns_of(72, 4)), {}, ValueError, ("key starts", "8 bytes")),
+    "a mask that is no tensor": (
+        tensors(),
+        {"attn_mask": [[True]]},
+        TypeError,
+        ("attn_mask is a list", "Tensor"),
+    ),
     "a mask of integers": (
         tensors(),
         {"attn_mask": torch.ones(6, 6, dtype=torch.int32)},
