@@ -5,13 +5,15 @@
 // twice. What they tell each other, warpgroup to warpgroup of the same rows: the maxima of their
 // scores, so that both take the same base, and P, as the fragments that wgmma takes from registers.
 //
-// K and V pass as pieces, in the order of use. A step of a warpgroup:
-//   O += own P(j)·V(j)        P(j) goes to the peer meanwhile | the tensor cores are behind by two
-//   S(j+1) = Q·K(j+1)ᵀ                                        | pieces, and a piece is given back
-//   O += peer's P(j)·V(j)     between its pieces: P(j+1)      | when it is two pieces old
-// They never run dry: P(j+1) is made while the last products of a step run, against the base of
-// the steps before, and the peer's maxima are looked at when all of it is there. Only where the
-// base has to move, P(j+1) and O are multiplied afterwards.
+// K and V pass as pieces (split_d_sm90_pair_plan.cuh) in the order of use: K(j+1), then V(j) of the
+// own keys and of the peer's. A step of a warpgroup:
+//   S(j+1) = Q·K(j+1)ᵀ, piece by piece
+//   O += own P(j)·V(j)                 | the tensor cores work behind the issue by a piece or two,
+//   maxima of S(j+1) to the peer       | and a piece is given back when it is that old
+//   O += peer's P(j)·V(j)              |
+//   maxima of the peer, P(j+1)         |
+//   drain, send P(j+1), rescale O      | the other warpgroup's products
+// At D = 640 in F32 there are no registers for S(j+1) beside P(j): own P(j)·V(j) comes first there.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/split_d_sm90_pair_plan.cuh"
+#include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/cluster.cuh"
-#include "prim/tma.cuh"
 #include "prim/wgmma.cuh"
-#include "tile/stage_rows.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
 namespace ffpa {
@@ -28,7 +26,6 @@ struct SplitDSm90PairConsumer {
   typename Plan::Position position;
   uint32_t steps = 0;  // for which P has been sent: the phases of the exchanges of maxima and P
 
-  __device__ __forceinline__ bool elected() const { return threadIdx.x % kWarpgroupThreads == 0; }
   __device__ __forceinline__ uint32_t at_peer(const void* smem_here) const {
     return remote_address(smem_here, rank ^ 1);
   }
@@ -66,7 +63,7 @@ struct SplitDSm90PairConsumer {
 
   // S = Q·Kᵀ
   __device__ __forceinline__ void issue_scores(Scores& scores, int before) {
-    const auto q = sum_along_rows(smem.q[0] + consumer * kWarpgroupRows * 128);
+    const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer}.begin());
 #pragma unroll
     for (int i = 0; i < Plan::kKPieces; ++i) {
       const auto k = sum_along_rows(next_piece("consumer: K piece full"));
@@ -190,38 +187,9 @@ struct SplitDSm90PairConsumer {
     sum[1] += peer.y;
   }
 
-  // O through Q's shared memory, whose rows of this warpgroup have served.
-  __device__ __forceinline__ void store_output(const Output& output, const float (&factor)[2],
-                                               const QueryTile& tile) {
-    const int row_offset = consumer * kWarpgroupRows;
-    stage_rows<Plan::dtype>(output, factor, smem.q[0] + row_offset * 128, Plan::kQBoxBytes);
-    fence_async_proxy();
-    named_barrier_sync(Plan::NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
-    if (!elected()) return;
-    if (static_cast<int>(rank) * Plan::kColumns < params.headdim) {
-#pragma unroll 1
-      for (int box = 0; box < Plan::kOutBoxes; ++box) {
-        tma_store(params.columns[rank].out, smem.q[box] + row_offset * 128,
-                  {box * kBoxColumns, tile.first_row + row_offset, tile.head, tile.batch});
-      }
-      tma_store_commit();
-      tma_store_wait_read();
-    }
-    smem.q_free.arrive();
-  }
-
-  // Waits for Q, and gives it its factor.
-  __device__ __forceinline__ void take_query(uint32_t round) {
-    smem.q_full.wait(round & 1, "consumer: Q full");
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
-      scale_query(Plan::kQBoxes, smem.q[0] + consumer * kWarpgroupRows * 128, Plan::kQBoxBytes,
-                  params.problem.q_factor);
-      named_barrier_sync(Plan::NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
-    }
-  }
-
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
     const SplitDSm90Problem& problem = params.problem;
+    const QueryRows<Plan> query_rows{smem, consumer};
     const KeyBlocks blocks = problem.key_blocks_of(tile, Plan::Bc);
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
     const int own_keys = rank * Plan::kKeys;
@@ -245,7 +213,7 @@ struct SplitDSm90PairConsumer {
       send_maxima(max);
     };
 
-    take_query(round);
+    query_rows.take(round, problem.q_factor);
     issue_scores(scores, 0);
     drain(scores);
     tell_maxima(block);
@@ -289,16 +257,15 @@ struct SplitDSm90PairConsumer {
     drain(output);
 
     if (rank == 0) store_lse(lse, problem, first_row, tile);
-    store_output(output, inverse_sum, tile);
+    const bool stores = static_cast<int>(rank) * Plan::kColumns < params.headdim;
+    query_rows.store(output, inverse_sum, params.columns[rank].out, stores ? Plan::kOutBoxes : 0,
+                     tile);
   }
 
   __device__ __forceinline__ void run() {
-    const TileOrder& order = params.problem.order;
-    for (int round = 0;; ++round) {
-      const int index = order.index(round, blockIdx.x / kPairCtas, gridDim.x / kPairCtas);
-      if (index >= order.num_tiles()) break;
-      attend(order.tile(index), round);
-    }
+    params.problem.order.for_each_tile(
+        blockIdx.x / kPairCtas, gridDim.x / kPairCtas,
+        [&](const QueryTile& tile, int round) { attend(tile, round); });
   }
 };
 

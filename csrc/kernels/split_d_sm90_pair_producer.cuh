@@ -85,26 +85,18 @@ struct SplitDSm90PairProducer {
                    tile.first_row, tile.head, tile.batch);
   }
 
-  template <class Load>
-  __device__ __forceinline__ void for_each_tile(const Load& load) {
-    const TileOrder& order = params.problem.order;
-#pragma unroll 1
-    for (int round = 0;; ++round) {
-      const int index = order.index(round, blockIdx.x / kPairCtas, gridDim.x / kPairCtas);
-      if (index >= order.num_tiles()) break;
-      load(order.tile(index), round);
-    }
-  }
-
   __device__ __forceinline__ void run(int warp) {
     const SplitDSm90Problem& problem = params.problem;
+    const int worker = blockIdx.x / kPairCtas;
+    const int num_workers = gridDim.x / kPairCtas;
     if (warp == 0) {
-      for_each_tile([&](const QueryTile& tile, int) {
+      problem.order.for_each_tile(worker, num_workers, [&](const QueryTile& tile, int) {
         load_pieces(problem.key_blocks_of(tile, Plan::Bc).count,
                     tile.head / problem.heads_per_kv_head, tile.batch);
       });
     } else if (warp == 1) {
-      for_each_tile([&](const QueryTile& tile, int round) { load_q(tile, round); });
+      problem.order.for_each_tile(worker, num_workers,
+                                  [&](const QueryTile& tile, int round) { load_q(tile, round); });
     }
   }
 };
