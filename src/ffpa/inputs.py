@@ -30,6 +30,7 @@ class DeviceLimits:
 
     capability: tuple[int, int]
     smem_bytes: int
+    multiprocessors: int = 0  # 0: not known
 
     @property
     def arch(self) -> str:
@@ -41,7 +42,9 @@ def device_limits(index: int) -> DeviceLimits:
     """The limits of CUDA device `index`."""
     properties: Any = torch.cuda.get_device_properties(index)
     return DeviceLimits(
-        (properties.major, properties.minor), properties.shared_memory_per_block_optin
+        (properties.major, properties.minor),
+        properties.shared_memory_per_block_optin,
+        properties.multi_processor_count,
     )
 
 

@@ -102,16 +102,25 @@ def resolve(
     return problem, _select_built(*_key(problem), device_limits(query.device.index), kernel)
 
 
-def _key(problem: Problem) -> tuple[str, str, int, int]:
+def _key(problem: Problem) -> tuple[str, str, int, int, int, int]:
     """All that the choice of a kernel depends on: no instance is bound to other sizes."""
-    return problem.dtype, problem.acc, problem.headdim, problem.seqlen_k
+    heads = problem.batch * problem.nheads_q
+    return problem.dtype, problem.acc, problem.headdim, problem.seqlen_k, heads, problem.seqlen_q
 
 
 @lru_cache(maxsize=4096)
 def _select_built(
-    dtype: str, acc: str, headdim: int, seqlen_k: int, limits: DeviceLimits, kernel: str
+    dtype: str,
+    acc: str,
+    headdim: int,
+    seqlen_k: int,
+    heads: int,
+    seqlen_q: int,
+    limits: DeviceLimits,
+    kernel: str,
 ) -> Instance:
-    return _select(tuple(kernels()), dtype, acc, headdim, seqlen_k, limits, kernel, "")
+    built = tuple(kernels())
+    return _select(built, dtype, acc, headdim, seqlen_k, heads, seqlen_q, limits, kernel, "")
 
 
 def _select(
@@ -120,6 +129,8 @@ def _select(
     acc: str,
     headdim: int,
     seqlen_k: int,
+    heads: int,
+    seqlen_q: int,
     limits: DeviceLimits,
     kernel: str,
     variant: str,
@@ -159,7 +170,23 @@ def _select(
             f"memory in {who} and the device has {limits.smem_bytes}: choose another kernel",
         )
     rank = {name: position for position, name in enumerate(AUTO_ORDER)}
-    return min(fitting, key=lambda i: (rank.get(i["id"], 0), i["headdim"], i["variant"] != variant))
+
+    def order(i: Instance) -> tuple[int, int, bool, bool]:
+        return rank.get(i["id"], 0), i["headdim"], i["variant"] != variant, i["narrow"]
+
+    first = min(fitting, key=order)
+    if limits.multiprocessors == 0:
+        return first
+
+    def busiest(i: Instance) -> int:
+        """Rows of the multiprocessor with the most, CTAs being served one by one."""
+        ctas = heads * -(-seqlen_q // i["Br"])
+        return -(-ctas // limits.multiprocessors) * i["Br"]
+
+    # CTAs of fewer rows read keys and values more often: they have to save a quarter of the rows.
+    narrow = [i for i in fitting if i["narrow"] and order(i)[:2] == order(first)[:2]]
+    saving = [i for i in narrow if 4 * busiest(i) <= 3 * busiest(first)]
+    return min(saving, key=busiest, default=first)
 
 
 def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[Instance]:
@@ -174,7 +201,11 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
         raise UnsupportedValueError(
             f"kernel={kernel!r} is not in this build: choose from {', '.join(known)}"
         )
-    pool = [i for i in family if i["variant"] == variant or (i["fallback"] and not variant)]
+    pool = [
+        i
+        for i in family
+        if i["variant"] == variant or (not variant and (i["fallback"] or i["narrow"]))
+    ]
     if not pool:
         known = dict.fromkeys(i["variant"] for i in family)
         raise UnsupportedValueError(f"variant={variant!r} of {kernel} is not one of {list(known)}")
