@@ -7,6 +7,8 @@ the interpreter that runs nox. Whatever follows `--` goes to the command underne
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import venv
 from pathlib import Path
@@ -45,7 +47,8 @@ def project_python(session: nox.Session) -> str:
         install(*compiler.split())
     install(TORCH)
     session.run(
-        python, "-m", "pip", "install", "-v", "--no-build-isolation", "-e", ".[report,test]",
+        python, "-m", "pip", "install", "-v", "--no-build-isolation",
+        "-e", ".[report,test,integrations]",
         external=True, silent=not session.interactive,
     )  # fmt: skip
     return python
@@ -62,6 +65,15 @@ def require_gpu(session: nox.Session, python: str) -> None:
 
 def run(session: nox.Session, python: str, *arguments: str) -> None:
     session.run(python, *arguments, external=True)
+
+
+def measure_all(session: nox.Session, python: str) -> None:
+    """What follows `--`; otherwise everything, the headline in three processes."""
+    measure = ("experiments/run.py", "device=cuda")
+    run(session, python, *measure, *(session.posargs or ["experiment=all"]))
+    if not session.posargs:
+        for _ in range(2):  # the intervals of the headline cover how processes differ
+            run(session, python, *measure, "experiment=headdim")
 
 
 @nox.session
@@ -107,12 +119,24 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def bench(session: nox.Session) -> None:
-    """Measure experiment=headdim, or what follows `--`, then figures and page (6 min, GPU)."""
+    """Measure all experiments, or what follows `--`, then figures and page (40 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
-    overrides = session.posargs or ["experiment=headdim"]
-    run(session, python, "experiments/run.py", "device=cuda", *overrides)
+    measure_all(session, python)
     run(session, python, "-m", "paper_figures")
+    run(session, python, "-m", "ffpa.report", "page")
+
+
+@nox.session(default=False, tags=["gpu"])
+def reproduce(session: nox.Session) -> None:
+    """Measure everything anew, into reproduced/, beside the authors' rows (40 min, GPU)."""
+    python = project_python(session)
+    require_gpu(session, python)
+    session.env["FFPA_RESULTS"] = os.environ.get("FFPA_RESULTS", str(ROOT / "reproduced"))
+    measure_all(session, python)
+    run(session, python, "-m", "paper_figures")
+    # A claim that does not hold here is a result, to be read on the page.
+    session.run(python, "-m", "ffpa.report", "claims", external=True, success_codes=[0, 1])
     run(session, python, "-m", "ffpa.report", "page")
 
 
@@ -123,6 +147,14 @@ def accuracy(session: nox.Session) -> None:
     require_gpu(session, python)
     overrides = ["experiment=accuracy", *session.posargs]
     run(session, python, "experiments/run.py", "device=cuda", *overrides)
+
+
+@nox.session(default=False, tags=["gpu"])
+def profile(session: nox.Session) -> None:
+    """Hardware counters of the best kernels, by Nsight Compute (2 min, GPU)."""
+    python = project_python(session)
+    require_gpu(session, python)
+    run(session, python, "experiments/profile_kernels.py", *session.posargs)
 
 
 @nox.session(default=False, tags=["gpu"])
@@ -145,6 +177,23 @@ def report(session: nox.Session) -> None:
     python = project_python(session)
     run(session, python, "-m", "ffpa.report", "page", *session.posargs)
     run(session, python, "-m", "ffpa.report", "readme")
+
+
+@nox.session(default=False)
+def paper(session: nox.Session) -> None:
+    """Set paper/sample.tex, every figure and table on two pages, with pdflatex (1 min, no GPU)."""
+    python = project_python(session)
+    sample = session.run(python, "-m", "ffpa.report", "latex", external=True, silent=True)
+    if shutil.which("pdflatex") is None:
+        session.error(
+            "paper/sample.tex is written, and pdflatex is missing: install it, on Debian as "
+            "texlive-latex-recommended, texlive-fonts-recommended and lmodern"
+        )
+    with session.chdir(Path(str(sample).strip()).parent):
+        for _ in range(2):  # the second time for the references
+            session.run(
+                "pdflatex", "-interaction=batchmode", "-halt-on-error", "sample.tex", external=True
+            )
 
 
 @nox.session(default=False)

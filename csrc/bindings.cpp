@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -90,6 +91,15 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
+ScoreMask to_mask(int kind, uintptr_t values, const std::array<int64_t, 4>& strides) {
+  return {.kind = static_cast<ScoreMask::Kind>(kind),
+          .values = reinterpret_cast<const void*>(values),
+          .batch = strides[0],
+          .head = strides[1],
+          .row = strides[2],
+          .column = strides[3]};
+}
+
 using StrideTuple = std::array<int64_t, 3>;  // batch, head, row, in elements
 
 Strides to_strides(const StrideTuple& strides) {
@@ -100,7 +110,8 @@ void forward(std::string_view name, uintptr_t q, uintptr_t k, uintptr_t v, uintp
              uintptr_t lse, const StrideTuple& q_strides, const StrideTuple& k_strides,
              const StrideTuple& v_strides, const StrideTuple& out_strides, int batch, int nheads_q,
              int nheads_kv, int seqlen_q, int seqlen_k, int headdim, double scale, int diagonal,
-             int device, uintptr_t stream) {
+             int mask_kind, uintptr_t mask, const std::array<int64_t, 4>& mask_strides, int splits,
+             uintptr_t split_out, uintptr_t split_state, int device, uintptr_t stream) {
   constexpr double kLog2e = 1.4426950408889634;  // the kernels work with exp2
   const ForwardParams params = {
       .q = reinterpret_cast<const void*>(q),
@@ -120,11 +131,25 @@ void forward(std::string_view name, uintptr_t q, uintptr_t k, uintptr_t v, uintp
       .headdim = headdim,
       .scale_log2 = static_cast<float>(scale * kLog2e),
       .diagonal = diagonal,
+      .mask = to_mask(mask_kind, mask, mask_strides),
+      .splits = splits,
+      .split_out = reinterpret_cast<float*>(split_out),
+      .split_state = reinterpret_cast<float*>(split_state),
   };
   const Instance& instance = find_instance(name);
   const DeviceGuard guard(instance, device);
   const cudaError_t status = instance.kernel.launch(params, reinterpret_cast<cudaStream_t>(stream));
   require_success(status, instance, device);
+}
+
+// None: the kernel needs no clusters.
+std::optional<int> resident_clusters(std::string_view name, int device) {
+  const Instance& instance = find_instance(name);
+  if (instance.kernel.resident_clusters == nullptr) return std::nullopt;
+  const DeviceGuard guard(instance, device);
+  int count = 0;
+  require_success(instance.kernel.resident_clusters(count), instance, device);
+  return count;
 }
 
 py::list kernels() {
@@ -143,6 +168,7 @@ py::list kernels() {
     entry["max_seqlen_k"] = instance.max_seqlen_k;
     entry["Br"] = kernel.Br;
     entry["Bc"] = kernel.Bc;
+    entry["masks"] = instance.masks;
     entry["num_threads"] = kernel.num_threads;
     entry["smem_bytes"] = kernel.smem_bytes;
     entry["archs"] = instance.archs;
@@ -166,19 +192,29 @@ py::object build_info() {
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Compiled FFPA kernels. Loading it starts no CUDA runtime and needs no driver.";
   m.def("kernels", &kernels, "One dict per compiled kernel, in the order of kernels.toml.");
+  m.def("resident_clusters", &resident_clusters,
+        "How many clusters of the kernel `name` a device runs at once, 0 if it can schedule none;\n"
+        "None for a kernel that needs no clusters. The device must be one it was compiled for.",
+        py::arg("name"), py::arg("device_index"));
   m.def("build_info", &build_info,
         "How this module was compiled: architectures, flags, compilers, source hash, and what\n"
         "ptxas reported per kernel and architecture.");
-  m.def("forward", &forward, py::call_guard<py::gil_scoped_release>(),
-        "Launch the kernel `name` on a stream. Pointers and the stream are integers (lse_ptr 0:\n"
-        "not wanted), strides (batch, head, row) in elements, scale is the softmax scale, > 0;\n"
-        "query row i sees the keys j <= i + diagonal.\n"
-        "ValueError: no such kernel. RuntimeError: CUDA refused, with kernel and error named.",
-        py::arg("name"), py::arg("q_ptr"), py::arg("k_ptr"), py::arg("v_ptr"), py::arg("out_ptr"),
-        py::arg("lse_ptr"), py::arg("q_strides"), py::arg("k_strides"), py::arg("v_strides"),
-        py::arg("out_strides"), py::arg("batch"), py::arg("nheads_q"), py::arg("nheads_kv"),
-        py::arg("seqlen_q"), py::arg("seqlen_k"), py::arg("headdim"), py::arg("scale"),
-        py::arg("diagonal"), py::arg("device_index"), py::arg("stream_ptr"));
+  m.def(
+      "forward", &forward, py::call_guard<py::gil_scoped_release>(),
+      "Launch the kernel `name` on a stream. Pointers and the stream are integers (lse_ptr 0:\n"
+      "not wanted), strides (batch, head, row) in elements, scale is the softmax scale, > 0;\n"
+      "query row i sees the keys j <= i + diagonal that the mask does not hide: mask_kind 0 none,\n"
+      "1 boolean, 2 of the inputs' type, 3 F32, with its strides in elements. With splits > 1,\n"
+      "which only split_kv kernels take, split_out_ptr and split_state_ptr are F32 memory as\n"
+      "params.h says.\n"
+      "ValueError: no such kernel. RuntimeError: CUDA refused, with kernel and error named.",
+      py::arg("name"), py::arg("q_ptr"), py::arg("k_ptr"), py::arg("v_ptr"), py::arg("out_ptr"),
+      py::arg("lse_ptr"), py::arg("q_strides"), py::arg("k_strides"), py::arg("v_strides"),
+      py::arg("out_strides"), py::arg("batch"), py::arg("nheads_q"), py::arg("nheads_kv"),
+      py::arg("seqlen_q"), py::arg("seqlen_k"), py::arg("headdim"), py::arg("scale"),
+      py::arg("diagonal"), py::arg("mask_kind"), py::arg("mask_ptr"), py::arg("mask_strides"),
+      py::arg("splits"), py::arg("split_out_ptr"), py::arg("split_state_ptr"),
+      py::arg("device_index"), py::arg("stream_ptr"));
 }
 
 }  // namespace ffpa

@@ -12,6 +12,18 @@ struct Strides {
   int64_t row;
 };
 
+// attn_mask, broadcast to [batch, nheads_q, seqlen_q, seqlen_k]: distances in elements, 0 along a
+// dimension that it does not have. True or a finite number lets a query see a key.
+struct ScoreMask {
+  enum Kind : int32_t { none, boolean, element, f32 };  // element: the type of q
+  Kind kind;
+  const void* values;
+  int64_t batch;
+  int64_t head;
+  int64_t row;
+  int64_t column;
+};
+
 struct ForwardParams {
   const void* q;  // [batch, nheads_q,  seqlen_q, headdim]
   const void* k;  // [batch, nheads_kv, seqlen_k, headdim]
@@ -35,6 +47,13 @@ struct ForwardParams {
   // Query row i sees the keys j <= i + diagonal. Causal: 0 (upper left) or seqlen_k - seqlen_q
   // (lower right, may be negative). Full attention: seqlen_k - 1, so that one rule serves both.
   int32_t diagonal;
+  ScoreMask mask;  // on top of that; of kind none for kernels that take no mask
+
+  // Kernels that split the keys of a row: where each split leaves its unnormalised O and its row's
+  // base and sum, for a second kernel to merge. Unused, and null, where splits is 1.
+  int32_t splits;
+  float* split_out;    // [batch, nheads_q, seqlen_q, splits, headdim]
+  float* split_state;  // [batch, nheads_q, seqlen_q, splits, 2]
 };
 
 }  // namespace ffpa

@@ -20,6 +20,8 @@ struct KernelInfo {
   int num_threads;
   int smem_bytes;  // dynamic, per CTA
   cudaError_t (*launch)(const ForwardParams&, cudaStream_t);
+  // How many of its clusters the current device runs at once; null: it needs none.
+  cudaError_t (*resident_clusters)(int& count);
 };
 
 // What kernels.toml says of it.
@@ -28,6 +30,7 @@ struct Instance {
   const char* variant;  // "": the one to use; others are for comparison
   bool fallback;        // a variant for devices with too little shared memory for the first
   bool narrow;          // a variant of fewer rows for work too small to fill the device
+  bool masks;           // takes an attn_mask
   int max_seqlen_k;     // beyond it sums lose more than the accumulator's bound; 0: any length
   std::vector<const char*> archs;  // in this build: "80", "90a"
   const char* lesson;

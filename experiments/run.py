@@ -1,4 +1,4 @@
-"""Measure one shape, or a recorded experiment: `python experiments/run.py --help`."""
+"""Measure one shape, or recorded experiments: `python experiments/run.py --help`."""
 
 import os
 import sys
@@ -7,15 +7,16 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from ffpa.measure.launch import Launch
-from ffpa.settings import advise, keep_text, register
+from ffpa.measure.launch import Launch, run_all
+from ffpa.settings import advise, keep_text, register, separate
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = [folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()]
+EXPERIMENTS = sorted(file.stem for file in (ROOT / "conf" / "experiment").glob("*.yaml"))
 
 
 def main(arguments: list[str]) -> int:
-    """Compose the settings with Hydra, then run the points; returns the exit code."""
+    """Compose the settings with Hydra, then run all points; returns the exit code."""
     if advice := advise(arguments, GROUPS):
         print("\n".join(advice), file=sys.stderr)
         return 1
@@ -23,6 +24,11 @@ def main(arguments: list[str]) -> int:
     outputs = os.environ.get("FFPA_OUTPUTS", str(ROOT / "outputs"))
     OmegaConf.register_new_resolver("ffpa_outputs", lambda: outputs)
     OmegaConf.register_new_resolver("ffpa_pid", os.getpid)
+    return run_all([compose(one) for one in separate(arguments, EXPERIMENTS)])
+
+
+def compose(arguments: list[str]) -> Launch:
+    """The points that a command line names."""
     launch = Launch(arguments)
 
     @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
@@ -31,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
     sys.argv[1:] = keep_text(arguments)
     collect()
-    return launch.finish()
+    return launch
 
 
 if __name__ == "__main__":

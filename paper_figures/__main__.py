@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from ffpa.record.store import PAPER_FOLDER
 from ffpa.report.page import figures_folder
-from ffpa.report.results import PAPER_FOLDER, Results, recorded_folders
+from ffpa.report.results import Results, recorded_folders
 
 from .build import build_all
 
@@ -27,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.results:
         out = options.out or figures_folder(options.results)
         return _build(options.results, out, complete=True)
-    # Other devices get what their rows allow; the paper's own set has to be whole.
+    # Other devices get what their rows allow; of the paper's, what was recorded has to be whole.
     status = _build(PAPER_FOLDER, figures_folder(PAPER_FOLDER), complete=True)
     for folder in recorded_folders():
         if folder != PAPER_FOLDER:
@@ -37,15 +38,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _build(folder: Path, out: Path, *, complete: bool) -> int:
     try:
-        built, missing = build_all(Results.load(folder), out)
+        built = build_all(Results.load(folder), out)
     except ValueError as error:  # a damaged results file
         print(error, file=sys.stderr)
         return 1
-    if built:
-        print(f"{out}: {', '.join(built)}")
-    if complete:
-        print("\n".join(missing), file=sys.stderr)
-    return int(complete and bool(missing))
+    if built.names:
+        print(f"{out}: {', '.join(built.names)}")
+    if not complete:
+        return 0
+    print("\n".join([*built.faults, *built.unrecorded]), file=sys.stderr)
+    return int(bool(built.faults) or not built.names)
 
 
 if __name__ == "__main__":

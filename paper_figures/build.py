@@ -6,15 +6,30 @@ import hashlib
 import json
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
-import pandas as pd
 from matplotlib import ft2font
 
-from ffpa.report.results import NoRowsError, Results
+from ffpa.report.results import NoRowsError, NotRecordedError, Results
 
-from . import speedup_f16, speedup_f32, table_build, table_headdim, tflops
+from . import (
+    ablation,
+    accumulation,
+    accuracy,
+    bank_conflicts,
+    ladder,
+    peers,
+    roofline,
+    scenarios,
+    seqlen,
+    speedup_f16,
+    speedup_f32,
+    table_build,
+    table_headdim,
+    table_ladder,
+    tflops,
+)
 from .sheet import Sheet
 
 OUT = Path(__file__).parent / "out"
@@ -24,35 +39,63 @@ SHEETS: tuple[Sheet, ...] = (
     tflops.SHEET,
     table_headdim.SHEET,
     table_build.SHEET,
+    peers.FIGURE,
+    peers.TABLE,
+    accumulation.FIGURE,
+    accumulation.TABLE,
+    accuracy.SHEET,
+    seqlen.SHEET,
+    scenarios.FIGURE,
+    scenarios.TABLE,
+    ablation.FIGURE,
+    ablation.TABLE,
+    roofline.FIGURE,
+    roofline.TABLE,
+    roofline.PROFILE,
+    ladder.SHEET,
+    table_ladder.SHEET,
+    bank_conflicts.SHEET,
 )
 MANIFEST = "figures.json"
 SUMS = "SHA256SUMS"
 
 
-def build_all(results: Results, out: Path) -> tuple[list[str], list[str]]:
-    """Build what the rows allow; returns the names built and why the others were not.
+class Built(NamedTuple):
+    """What came of a build."""
+
+    names: list[str]
+    faults: list[str]  # sheets whose experiment was recorded, but not what they need
+    unrecorded: list[str]  # sheets whose experiment was not recorded at all
+
+
+def build_all(results: Results, out: Path) -> Built:
+    """Build what the rows allow, and say why the rest was not.
 
     Files of an earlier build that are no longer made are removed.
     """
-    frames: dict[str, pd.DataFrame] = {}
     entries: list[dict[str, Any]] = []
-    missing: dict[str, list[str]] = {}
+    faults: dict[str, list[str]] = {}
+    unrecorded: dict[str, list[str]] = {}
     _remove_listed(out)
     for sheet in SHEETS:
         try:
-            if sheet.experiment not in frames:
-                frames[sheet.experiment] = results.frame(sheet.experiment)
+            frame = results.frame(sheet.experiment)
             out.mkdir(parents=True, exist_ok=True)
-            caption = sheet.build(results, frames[sheet.experiment], out)
+            caption = sheet.build(results, frame, out)
+        except NotRecordedError as error:
+            unrecorded.setdefault(str(error), []).append(sheet.name)
         except NoRowsError as error:
-            missing.setdefault(str(error), []).append(sheet.name)
-            continue
-        entries.append(_entry(sheet, caption, out))
+            faults.setdefault(str(error), []).append(sheet.name)
+        else:
+            entries.append(_entry(sheet, caption, out))
     if entries:
         (out / MANIFEST).write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
         _write_sums(out)
-    faults = [f"{', '.join(names)}: {error}" for error, names in missing.items()]
-    return [entry["name"] for entry in entries], faults
+    return Built([entry["name"] for entry in entries], _told(faults), _told(unrecorded))
+
+
+def _told(missing: dict[str, list[str]]) -> list[str]:
+    return [f"{', '.join(names)}: {error}" for error, names in missing.items()]
 
 
 def toolkit() -> str:

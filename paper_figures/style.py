@@ -52,6 +52,10 @@ _APPEARANCE: dict[tuple[str, str | None], tuple[str, str, str]] = {
     ("split_d-sm90", "f16"): ("#E69F00", "D", "-"),
     ("split_d-sm80", "f32"): ("#0072B2", "o", "-"),
     ("split_d-sm80", "f16"): ("#56B4E9", "^", "-"),
+    ("split_d-sm80", "f16f32"): ("#117733", "P", "-"),
+    ("split_d-sm80", "qk16_pv32"): ("#332288", "d", "-"),
+    ("split_d-sm80", "qk32_pv16"): ("#AA4499", "*", "-"),
+    ("naive", "f32"): ("#661100", "H", "-"),
     ("sdpa-efficient", None): ("#000000", "v", "-"),
     ("sdpa-flash", None): ("#009E73", "<", "--"),
     ("sdpa-cudnn", None): ("#CC79A7", ">", "--"),
@@ -61,7 +65,7 @@ _APPEARANCE: dict[tuple[str, str | None], tuple[str, str, str]] = {
     ("flash-attn-4", None): ("#44AA99", "X", "--"),
     ("ceiling-matmul", None): (GREY, "", ":"),
 }
-_SPARE_COLOURS = ("#332288", "#117733", "#AA4499", "#661100", "#6699CC")
+_SPARE_COLOURS = ("#6699CC", "#004488", "#997700", "#994455", "#EE99AA")
 _SPARE_MARKERS = ("*", "d", "8", "H")
 
 

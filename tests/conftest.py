@@ -1,4 +1,7 @@
-"""GPU tests are skipped where there is no GPU; --record keeps what a run found, as JSON."""
+"""GPU tests are skipped where there is no GPU; --record keeps what a run found, as JSON.
+
+--launches sets how many random launches of each kernel have to end.
+"""
 
 import json
 import platform
@@ -16,6 +19,9 @@ from ffpa import build_info, kernels
 def pytest_addoption(parser):
     parser.addoption(
         "--record", type=Path, metavar="PATH", help="write counts, failures and versions as JSON"
+    )
+    parser.addoption(
+        "--launches", type=int, default=500, metavar="N", help="random launches of each kernel"
     )
 
 

@@ -37,6 +37,7 @@
 #include "kernels/split_d_sm80_products.cuh"
 #include "launch.cuh"
 #include "tile/row_exchange.cuh"
+#include "tile/score_mask.cuh"
 #include "tile/tile_order.cuh"
 
 namespace ffpa {
@@ -82,14 +83,15 @@ class SplitDSm80Cta {
       Scores scores;
       compute_scores(scores, rings.k());
       const int first_key = block * kConfig.Bc;
+      const float exponent_scale = put_mask_on(scores, scale_log2, first_key);
       if (block >= blocks.unmasked) {
         mask<Plan::kRowTiles, Plan::kScoreTiles>(
             scores, rows_.first_row + Lane::row(),
             first_key + Lane::warp_n() * Plan::kWarpKeys + Lane::column(), params_.seqlen_k,
             params_.diagonal);
       }
-      move_base(scores, scale_log2, first_key + kConfig.Bc);
-      softmax_.exponentiate(scores, scale_log2);
+      move_base(scores, exponent_scale, first_key + kConfig.Bc);
+      softmax_.exponentiate(scores, exponent_scale);
       add_values(scores, rings.v());
     }
 
@@ -196,6 +198,25 @@ class SplitDSm80Cta {
                                        prefetch);
     }
     ring.release();
+  }
+
+  // Adds attn_mask, which makes exponents of scores; returns the factor that is left to get there.
+  __device__ __forceinline__ float put_mask_on(Scores& scores, float scale_log2,
+                                               int first_key) const {
+    if constexpr (kConfig.masks) {
+      const ScoreMask& mask = params_.mask;
+      if (mask.kind != ScoreMask::none) {
+        const int64_t head = rows_.batch * mask.batch + rows_.head * mask.head;
+        add_mask<Element, Plan::kRowTiles, Plan::kScoreTiles>(
+            scores, scale_log2, mask, first_key + Lane::warp_n() * Plan::kWarpKeys + Lane::column(),
+            params_.seqlen_k, [&](int r, int h) {
+              const int row = rows_.first_row + Lane::row() + 16 * r + 8 * h;
+              return row < params_.seqlen_q ? head + row * mask.row : int64_t{-1};
+            });
+        return 1.0f;
+      }
+    }
+    return scale_log2;
   }
 
   // Moves the bases up to a tile's scores and O with them; num_keys counts to the tile's end.

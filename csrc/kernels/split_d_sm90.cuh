@@ -1,10 +1,13 @@
-// split_d on Hopper: TMA, mbarriers, wgmma and warp specialisation; exact attention, D = 64 to 512.
+// split_d on Hopper: TMA, mbarriers, wgmma and warp specialisation; exact attention, D = 64 to
+// 1024.
 //
-// Two structures share prim/ and tile/:
-//   solo (split_d_sm90_solo.cuh)  one CTA has Br query rows and all of O; up to D = 256 or so
-//   pair (split_d_sm90_pair.cuh)  a cluster of two CTAs has 128 query rows; each computes the
-//   scores
-//                                 of half the keys and owns half the columns of O
+// Three structures share prim/ and tile/:
+//   solo     one CTA has Br query rows and all of O; up to D = 320
+//   pair     a cluster of two CTAs has 128 query rows; each CTA computes the scores of half the
+//   keys
+//            and owns half the columns of O; as long as Q and O of 128 rows fit
+//   quartet  the four warpgroups of such a cluster share 64 rows; each computes the scores of a
+//            quarter of the keys and owns a quarter of the columns of O; above
 // The registers decide: O in F32 takes D / 2 of a thread's 240 at 64 rows a warpgroup.
 #pragma once
 
@@ -12,12 +15,17 @@
 
 #include "kernels/split_d_sm90_common.cuh"
 #include "kernels/split_d_sm90_pair.cuh"
+#include "kernels/split_d_sm90_quartet.cuh"
 #include "kernels/split_d_sm90_solo.cuh"
 
 namespace ffpa {
 
 template <SplitDSm90Config kConfig>
+using SplitDSm90Cluster = std::conditional_t<kConfig.Br == kWarpgroupRows,
+                                             SplitDSm90Quartet<kConfig>, SplitDSm90Pair<kConfig>>;
+
+template <SplitDSm90Config kConfig>
 struct SplitDSm90
-    : std::conditional_t<kConfig.ctas == 1, SplitDSm90Solo<kConfig>, SplitDSm90Pair<kConfig>> {};
+    : std::conditional_t<kConfig.ctas == 1, SplitDSm90Solo<kConfig>, SplitDSm90Cluster<kConfig>> {};
 
 }  // namespace ffpa

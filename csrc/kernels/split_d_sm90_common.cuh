@@ -28,6 +28,11 @@ struct SplitDSm90Config {
   int Bc;          // keys of a step
   int slots;       // of the shared-memory ring that K and V pass through
   bool ping_pong;  // solo: the warpgroups take turns in issuing products
+  // pair: what a slot holds, and on how many pieces before the last one products may be under way
+  int piece_columns = 128;  // of K
+  int piece_keys = 32;      // of V
+  int behind = 1;
+  bool own_first = false;  // pair: PV over the own keys before the next scores, to save registers
 };
 
 // F16 scores under F32 sums of PV are left out: the compiler serialises the products (C7513).
@@ -83,13 +88,12 @@ __device__ __forceinline__ int thread_row() {
   return threadIdx.x % kWarpgroupThreads / 32 * 16 + threadIdx.x % 32 / 4;
 }
 
-// Multiplies a warpgroup's 64 rows of Q in shared memory, a box at a time from `rows` on. The
-// caller has the warpgroup meet at a barrier before wgmma reads them.
-template <int kBoxes>
-__device__ __forceinline__ void scale_query(uint8_t* rows, int box_bytes, float factor) {
+// Multiplies 64 rows of Q in shared memory, by a warpgroup, a box at a time from `rows` on. The
+// caller has those who use them meet at a barrier before wgmma reads them.
+__device__ __forceinline__ void scale_query(int boxes, uint8_t* rows, int box_bytes, float factor) {
   const __half2 factors = __float2half2_rn(factor);
 #pragma unroll 1
-  for (int box = 0; box < kBoxes; ++box) {
+  for (int box = 0; box < boxes; ++box) {
     auto* const pairs = reinterpret_cast<__half2*>(rows + box * box_bytes);
 #pragma unroll
     for (int i = 0; i < kWarpgroupRows * kBoxColumns / 2; i += kWarpgroupThreads) {

@@ -5,14 +5,15 @@
 // twice. What they tell each other, warpgroup to warpgroup of the same rows: the maxima of their
 // scores, so that both take the same base, and P, as the fragments that wgmma takes from registers.
 //
-// K and V pass as pieces, 64 keys × 64 columns of K and 16 keys × this CTA's columns of V, in the
-// order of use: K(j+1), then V(j) of the own keys and of the peer's. A step of a warpgroup:
+// K and V pass as pieces (split_d_sm90_pair_plan.cuh) in the order of use: K(j+1), then V(j) of the
+// own keys and of the peer's. A step of a warpgroup:
 //   S(j+1) = Q·K(j+1)ᵀ, piece by piece
-//   O += own P(j)·V(j), 4 pieces       | the tensor cores work behind the issue by two pieces,
-//   maxima of S(j+1) to the peer       | and a piece is given back when it is two pieces old
-//   O += peer's P(j)·V(j), 4 pieces    |
+//   O += own P(j)·V(j)                 | the tensor cores work behind the issue by a piece or two,
+//   maxima of S(j+1) to the peer       | and a piece is given back when it is that old
+//   O += peer's P(j)·V(j)              |
 //   maxima of the peer, P(j+1)         |
 //   drain, send P(j+1), rescale O      | the other warpgroup's products
+// At D = 640 in F32 there are no registers for S(j+1) beside P(j): own P(j)·V(j) comes first there.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,6 +28,7 @@
 #include "params.h"
 #include "prim/cluster.cuh"
 #include "prim/device.h"
+#include "prim/elect.cuh"
 #include "prim/setmaxnreg.cuh"
 #include "prim/tensor_map.h"
 
@@ -46,10 +48,8 @@ __global__ void __cluster_dims__(kPairCtas, 1, 1) __launch_bounds__(Plan::num_th
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
   if (warpgroup == Plan::kConsumers) {
     give_registers<Plan::kProducerRegisters>();
-    if (threadIdx.x % kWarpgroupThreads == 0) {
-      SplitDSm90PairProducer<Plan>{params, smem, rank}.run();
-    }
-    __syncwarp();
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x % kWarpgroupThreads / 32, 0);
+    SplitDSm90PairProducer<Plan>{params, smem, rank, elect_one()}.run(warp);
   } else {
     take_registers<Plan::kConsumerRegisters>();
     SplitDSm90PairConsumer<Plan>{params, smem, warpgroup, rank}.run();
@@ -74,27 +74,15 @@ struct SplitDSm90Pair {
     pair.headdim = params.headdim;
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
-    cudaError_t status = make_tensor_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br);
+    cudaError_t status = make_piece_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br,
+                                        kBoxColumns, Plan::kQBoxes);
     if (status != cudaSuccess) return status;
-    status = make_tensor_map(pair.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys);
+    status = make_piece_map(pair.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys,
+                            kBoxColumns, Plan::kKBoxes);
     if (status != cudaSuccess) return status;
 
-    const bool whole_boxes = params.headdim % Plan::kVBoxColumns == 0;
-    pair.v_boxes_per_load = whole_boxes ? Plan::kVBoxes : 1;
     for (int rank = 0; rank < kPairCtas; ++rank) {
-      // A CTA whose columns lie beyond a short headdim works on others and stores nothing.
-      const int first = rank * Plan::kColumns < params.headdim ? rank * Plan::kColumns : 0;
-      const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
-      TensorShape shape = kv_shape;
-      shape.columns = columns;
-      status =
-          make_panel_map(pair.v[rank], dtype, element_at(params.v, first), shape, params.v_strides,
-                         Plan::kPieceKeys, Plan::kVBoxColumns, pair.v_boxes_per_load);
-      if (status != cudaSuccess) return status;
-      shape = q_shape;
-      shape.columns = columns;
-      status = make_tensor_map(pair.out[rank], dtype, element_at(params.out, first), shape,
-                               params.out_strides, kWarpgroupRows);
+      status = make_column_maps(pair.columns[rank], params, q_shape, kv_shape, rank);
       if (status != cudaSuccess) return status;
     }
 
@@ -106,6 +94,35 @@ struct SplitDSm90Pair {
     if (num_clusters > num_tiles || is_causal(params)) num_clusters = num_tiles;
     return launch_kernel(split_d_sm90_pair_kernel<Plan>, dim3(kPairCtas * num_clusters),
                          num_threads, smem_bytes, stream, pair);
+  }
+
+ private:
+  static cudaError_t make_column_maps(PairColumns& maps, const ForwardParams& params,
+                                      const TensorShape& q_shape, const TensorShape& kv_shape,
+                                      int rank) {
+    // What lies beyond a short headdim works on other columns and stores nothing.
+    const int first = rank * Plan::kColumns < params.headdim ? rank * Plan::kColumns : 0;
+    const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
+    TensorShape shape = kv_shape;
+    shape.columns = std::min(columns, Plan::kVColumns);
+    cudaError_t status =
+        make_piece_map(maps.v, dtype, element_at(params.v, first), shape, params.v_strides,
+                       16 * Plan::kPieceSteps, Plan::kVBoxColumns, Plan::kVBoxes);
+    if (status != cudaSuccess) return status;
+
+    if constexpr (Plan::kSideColumns > 0) {
+      const bool has_side = columns > Plan::kVColumns;
+      shape.columns = has_side ? columns - Plan::kVColumns : std::min(columns, Plan::kSideColumns);
+      status = make_piece_map(maps.v_side, dtype,
+                              element_at(params.v, has_side ? first + Plan::kVColumns : first),
+                              shape, params.v_strides, Plan::kKeys, Plan::kSideColumns, 1);
+      if (status != cudaSuccess) return status;
+    }
+
+    shape = q_shape;
+    shape.columns = columns;
+    return make_tensor_map(maps.out, dtype, element_at(params.out, first), shape,
+                           params.out_strides, kWarpgroupRows);
   }
 };
 

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/split_d_sm90_pair_plan.cuh"
+#include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/cluster.cuh"
-#include "prim/tma.cuh"
 #include "prim/wgmma.cuh"
-#include "tile/stage_rows.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
 namespace ffpa {
@@ -28,7 +26,6 @@ struct SplitDSm90PairConsumer {
   typename Plan::Position position;
   uint32_t steps = 0;  // for which P has been sent: the phases of the exchanges of maxima and P
 
-  __device__ __forceinline__ bool elected() const { return threadIdx.x % kWarpgroupThreads == 0; }
   __device__ __forceinline__ uint32_t at_peer(const void* smem_here) const {
     return remote_address(smem_here, rank ^ 1);
   }
@@ -43,13 +40,13 @@ struct SplitDSm90PairConsumer {
     if (elected()) smem.pieces.free[slot].arrive();
   }
 
-  // Closes the products on a piece as one group. The tensor cores may lag behind by two pieces;
-  // `before` is how many they still had in hand.
+  // Closes the products on a piece as one group and gives back the oldest piece. `before`: how many
+  // came before since the last drain, where they are few.
   __device__ __forceinline__ void piece_issued(int before) {
     wgmma_commit();
-    if (before == 2) {
-      wgmma_wait<2>();
-      give_back(position.slot_before(2));
+    if (before >= Plan::kBehind) {
+      wgmma_wait<Plan::kBehind>();
+      give_back(position.slot_before(Plan::kBehind));
     }
     position.advance();
   }
@@ -59,57 +56,91 @@ struct SplitDSm90PairConsumer {
   __device__ __forceinline__ void drain(Accumulator<Sum, kTileColumns>& result) {
     wgmma_wait<0>();
     pin(result);
-    give_back(position.slot_before(2));
-    give_back(position.slot_before(1));
+#pragma unroll
+    for (int age = Plan::kBehind; age > 0; --age)
+      give_back(position.slot_before(age));
   }
 
   // S = Q·Kᵀ
-  __device__ __forceinline__ void issue_scores(Scores& scores) {
-    const auto q = sum_along_rows(smem.q[0] + consumer * kWarpgroupRows * 128);
+  __device__ __forceinline__ void issue_scores(Scores& scores, int before) {
+    const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer}.begin());
 #pragma unroll
     for (int i = 0; i < Plan::kKPieces; ++i) {
       const auto k = sum_along_rows(next_piece("consumer: K piece full"));
       wgmma_fence();
 #pragma unroll
-      for (int d = 0; d < kBoxColumns; d += 16) {
+      for (int d = 0; d < kBoxColumns * Plan::kKBoxes; d += 16) {
+        const int in_piece = d / kBoxColumns;
+        const int box = i * Plan::kKBoxes + in_piece;
+        const int in_box = d % kBoxColumns * 2;
+        if (box == Plan::kQBoxes) break;
         WgmmaInstruction<Plan::dtype, Plan::kKeys, false>::ss(
-            scores.reg, q.at(i * Plan::kQBoxBytes + d * 2), k.at(d * 2), i + d > 0);
+            scores.reg, q.at(box * Plan::kQBoxBytes + in_box),
+            k.at(in_piece * Plan::kKBoxBytes + in_box), i + d > 0);
       }
-      piece_issued(i < 2 ? i : 2);
+      piece_issued(before + i);
     }
   }
 
-  // O += P·V for 16 keys
-  __device__ __forceinline__ void issue_output(Output& output, const uint32_t (&weights)[4],
+  // O += P·V for a piece of V over the keys of one CTA; weights(step) are P of 16 keys.
+  template <class GetWeights>
+  __device__ __forceinline__ void issue_output(Output& output, int piece, const GetWeights& weights,
                                                int before) {
-    const auto v = sum_down_columns<Plan::kVBoxColumns>(next_piece("consumer: V piece full"),
-                                                        Plan::kVBoxBytes);
-    wgmma_fence();
-    WgmmaInstruction<Plan::dtype, Plan::kColumns, true>::rs(output.reg, weights, v.at(0), 1);
+    const uint8_t* const v_smem = next_piece("consumer: V piece full");
+    if (piece < Plan::kSidePieces) {
+      if constexpr (Plan::kSidePieces > 0) {
+        const auto v = sum_down_columns<Plan::kSideColumns>(v_smem, 0);
+        auto* const side = output.reg + output.kRegisters * Plan::kVColumns / Plan::kColumns;
+#pragma unroll
+        for (int step = 0; step < Plan::kSteps; ++step) {
+          const uint32_t (&p)[4] = weights(step);
+          wgmma_fence();
+          WgmmaInstruction<Plan::dtype, Plan::kSideColumns, true>::rs(
+              side, p, v.at(step * 16 * Plan::kSideColumns * 2), 1);
+        }
+      }
+    } else {
+      const auto v = sum_down_columns<Plan::kVBoxColumns>(v_smem, Plan::kVBoxBytes);
+#pragma unroll
+      for (int i = 0; i < Plan::kPieceSteps; ++i) {
+        const uint32_t (&p)[4] = weights((piece - Plan::kSidePieces) * Plan::kPieceSteps + i);
+        wgmma_fence();
+        WgmmaInstruction<Plan::dtype, Plan::kVColumns, true>::rs(
+            output.reg, p, v.at(i * 16 * Plan::kVBoxColumns * 2), 1);
+      }
+    }
     piece_issued(before);
   }
 
-  // O += P·V over the own keys; `before`: pieces in flight.
+  // O += P·V over the own keys.
   __device__ __forceinline__ void issue_own_output(Output& output, const Weights& weights,
                                                    int before) {
+    const auto own = [&](int step) -> const uint32_t (&)[4] { return weights.reg[step]; };
 #pragma unroll
-    for (int k = 0; k < Plan::kOwnPieces; ++k) {
-      issue_output(output, weights.reg[k], before + k < 2 ? before + k : 2);
+    for (int piece = 0; piece < Plan::kVPieces; ++piece) {
+      issue_output(output, piece, own, before + piece);
     }
   }
 
-  // O += P·V over the peer's keys, each fragment of P read just before its use to save registers.
-  __device__ __forceinline__ void issue_peer_output(Output& output) {
-    smem.p_full[consumer].wait(steps & 1 ^ 1, "consumer: peer's P");
+  // O += P·V over the peer's keys, with after(piece) after each piece. Fragments of P are read just
+  // before their use to save registers.
+  template <class After>
+  __device__ __forceinline__ void issue_peer_output(Output& output, const After& after) {
     const int thread = threadIdx.x % kWarpgroupThreads;
+    const auto peer = [&](int step) -> const uint32_t (&)[4] {
+      return smem.peer_p[consumer][step][thread];
+    };
+    smem.p_full[consumer].wait(steps & 1 ^ 1, "consumer: peer's P");
 #pragma unroll
-    for (int k = 0; k < Plan::kOwnPieces; ++k) {
-      const uint4 p = reinterpret_cast<const uint4&>(smem.peer_p[consumer][k][thread]);
-      issue_output(output, {p.x, p.y, p.z, p.w}, 2);
+    for (int piece = 0; piece < Plan::kVPieces; ++piece) {
+      issue_output(output, piece, peer, Plan::kBehind);
+      if (piece == Plan::kVPieces - 1) {
+        if (elected()) smem.p_full[consumer].arrive_expecting(Plan::kPBytes);  // for the next
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) remote_arrive(at_peer(&smem.peer_p_free[consumer]));
+      }
+      after(piece);
     }
-    if (elected()) smem.p_full[consumer].arrive_expecting(Plan::kPBytes);  // for the next
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) remote_arrive(at_peer(&smem.peer_p_free[consumer]));
   }
 
   __device__ __forceinline__ void send_maxima(const float (&max)[2]) {
@@ -136,9 +167,9 @@ struct SplitDSm90PairConsumer {
     ++steps;
     const uint32_t full = at_peer(&smem.p_full[consumer]);
 #pragma unroll
-    for (int k = 0; k < Plan::kKeys / 16; ++k) {
+    for (int step = 0; step < Plan::kSteps; ++step) {
       const int thread = threadIdx.x % kWarpgroupThreads;
-      remote_store(at_peer(smem.peer_p[consumer][k][thread]), weights.reg[k], full);
+      remote_store(at_peer(smem.peer_p[consumer][step][thread]), weights.reg[step], full);
     }
   }
 
@@ -156,38 +187,9 @@ struct SplitDSm90PairConsumer {
     sum[1] += peer.y;
   }
 
-  // O through Q's shared memory, whose rows of this warpgroup have served.
-  __device__ __forceinline__ void store_output(const Output& output, const float (&factor)[2],
-                                               const QueryTile& tile) {
-    const int row_offset = consumer * kWarpgroupRows;
-    stage_rows<Plan::dtype>(output, factor, smem.q[0] + row_offset * 128, Plan::kQBoxBytes);
-    fence_async_proxy();
-    named_barrier_sync(Plan::NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
-    if (!elected()) return;
-    if (static_cast<int>(rank) * Plan::kColumns < params.headdim) {
-#pragma unroll 1
-      for (int box = 0; box < Plan::kOutBoxes; ++box) {
-        tma_store(params.out[rank], smem.q[box] + row_offset * 128,
-                  {box * kBoxColumns, tile.first_row + row_offset, tile.head, tile.batch});
-      }
-      tma_store_commit();
-      tma_store_wait_read();
-    }
-    smem.q_free.arrive();
-  }
-
-  // Waits for Q, and gives it its factor.
-  __device__ __forceinline__ void take_query(uint32_t round) {
-    smem.q_full.wait(round & 1, "consumer: Q full");
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
-      scale_query<Plan::kKPieces>(smem.q[0] + consumer * kWarpgroupRows * 128, Plan::kQBoxBytes,
-                                  params.problem.q_factor);
-      named_barrier_sync(Plan::NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
-    }
-  }
-
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
     const SplitDSm90Problem& problem = params.problem;
+    const QueryRows<Plan> query_rows{smem, consumer};
     const KeyBlocks blocks = problem.key_blocks_of(tile, Plan::Bc);
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
     const int own_keys = rank * Plan::kKeys;
@@ -202,15 +204,19 @@ struct SplitDSm90PairConsumer {
     float max[2];
     float factor[2];
     int block = blocks.count - 1;
+    const auto tell_maxima = [&](int block) {
+      pin(scores);
+      if (block >= blocks.unmasked) {
+        mask_keys(scores, problem, first_row, block * Plan::Bc + own_keys);
+      }
+      row_max(scores, max);
+      send_maxima(max);
+    };
 
-    take_query(round);
-    issue_scores(scores);
+    query_rows.take(round, problem.q_factor);
+    issue_scores(scores, 0);
     drain(scores);
-    if (block >= blocks.unmasked) {
-      mask_keys(scores, problem, first_row, block * Plan::Bc + own_keys);
-    }
-    row_max(scores, max);
-    send_maxima(max);
+    tell_maxima(block);
     take_maxima(max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
@@ -219,16 +225,18 @@ struct SplitDSm90PairConsumer {
 
 #pragma unroll 1
     for (; block > 0; --block) {
-      issue_scores(scores);
-      issue_own_output(output, weights, 2);
-      pin(scores);
-      if (block - 1 >= blocks.unmasked) {
-        mask_keys(scores, problem, first_row, (block - 1) * Plan::Bc + own_keys);
+      if constexpr (Plan::kOwnFirst) {
+        issue_own_output(output, weights, 0);
+        issue_scores(scores, Plan::kBehind);
+        issue_peer_output(output, [&](int piece) {
+          if (piece == Plan::kBehind - 1) tell_maxima(block - 1);
+        });
+      } else {
+        issue_scores(scores, 0);
+        issue_own_output(output, weights, Plan::kBehind);
+        tell_maxima(block - 1);
+        issue_peer_output(output, [](int) {});
       }
-      row_max(scores, max);
-      send_maxima(max);
-      issue_peer_output(output);
-
       take_maxima(max);
       const bool moved = softmax.move_base(max, problem.scale_log2, factor);
       softmax.exponentiate(scores, problem.scale_log2);
@@ -240,7 +248,7 @@ struct SplitDSm90PairConsumer {
     }
 
     issue_own_output(output, weights, 0);
-    issue_peer_output(output);
+    issue_peer_output(output, [](int) {});
     softmax.add_up_quads();
     share_sums(softmax.sum, round & 1);
     float inverse_sum[2];
@@ -249,16 +257,15 @@ struct SplitDSm90PairConsumer {
     drain(output);
 
     if (rank == 0) store_lse(lse, problem, first_row, tile);
-    store_output(output, inverse_sum, tile);
+    const bool stores = static_cast<int>(rank) * Plan::kColumns < params.headdim;
+    query_rows.store(output, inverse_sum, params.columns[rank].out, stores ? Plan::kOutBoxes : 0,
+                     tile);
   }
 
   __device__ __forceinline__ void run() {
-    const TileOrder& order = params.problem.order;
-    for (int round = 0;; ++round) {
-      const int index = order.index(round, blockIdx.x / kPairCtas, gridDim.x / kPairCtas);
-      if (index >= order.num_tiles()) break;
-      attend(order.tile(index), round);
-    }
+    params.problem.order.for_each_tile(
+        blockIdx.x / kPairCtas, gridDim.x / kPairCtas,
+        [&](const QueryTile& tile, int round) { attend(tile, round); });
   }
 };
 

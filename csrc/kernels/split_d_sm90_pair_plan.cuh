@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/split_d_sm90_common.cuh"
@@ -17,12 +18,17 @@ namespace ffpa {
 
 constexpr int kPairCtas = 2;
 
+// The columns of V and O that one CTA owns: 256 at most and the side, those beyond.
+struct PairColumns {
+  PieceMap v;
+  PieceMap v_side;
+  CUtensorMap out;
+};
+
 struct PairParams {
-  CUtensorMap q;
-  CUtensorMap k;
-  CUtensorMap v[kPairCtas];    // of each CTA's columns
-  CUtensorMap out[kPairCtas];  // likewise
-  int v_boxes_per_load;        // all boxes of a V piece by one instruction, or one by one
+  PieceMap q;
+  PieceMap k;
+  PairColumns columns[kPairCtas];
   int headdim;
   SplitDSm90Problem problem;
 };
@@ -42,27 +48,41 @@ struct SplitDSm90PairPlan {
 
   static constexpr int kKeys = Bc / kPairCtas;          // whose scores a CTA computes in a step
   static constexpr int kColumns = headdim / kPairCtas;  // of O that a CTA owns
-  static constexpr int kPieceKeys = 16;                 // of a V piece: one wgmma
-  static constexpr int kOwnPieces = kKeys / kPieceKeys;
-  static constexpr int kKPieces = headdim / kBoxColumns;
-  static constexpr int kVPieces = Bc / kPieceKeys;
-  static constexpr int kVBoxColumns = kColumns % kBoxColumns == 0 ? kBoxColumns : kBoxColumns / 2;
-  static constexpr int kVBoxes = kColumns / kVBoxColumns;
-  static constexpr int kVBoxBytes = kPieceKeys * kVBoxColumns * 2;
+
+  // K passes in pieces of all keys of a CTA and some columns; V in pieces of some keys and as many
+  // columns as one product takes, 256 at most. The columns beyond those, the side, have a piece of
+  // their own for all keys of a CTA.
+  static constexpr int kQBoxes = headdim / kBoxColumns;
+  static constexpr int kKBoxes = kConfig.piece_columns / kBoxColumns;
+  static constexpr int kKPieces = ceil_div(kQBoxes, kKBoxes);
+  static constexpr int kSteps = kKeys / 16;
+  static constexpr int kPieceSteps = kConfig.piece_keys / 16;
+  static constexpr int kVBoxColumns = kColumns <= 256 && kColumns % kBoxColumns > 0 ? 32 : 64;
+  static constexpr int kVBoxes = std::min(kColumns, 256) / kVBoxColumns;
+  static constexpr int kVColumns = kVBoxes * kVBoxColumns;
+  static constexpr int kSideColumns = kColumns - kVColumns;
+  static constexpr int kSidePieces = kSideColumns > 0 ? 1 : 0;
+  static constexpr int kVPieces = kSidePieces + kSteps / kPieceSteps;  // for the keys of one CTA
+  static constexpr int kKBoxBytes = kKeys * kBoxColumns * 2;
+  static constexpr int kVBoxBytes = kConfig.piece_keys * kVBoxColumns * 2;
   static constexpr int kOutBoxes = ceil_div(kColumns, kBoxColumns);
   static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
-  static constexpr int kKPieceBytes = kKeys * kBoxColumns * 2;
+  static constexpr int kKPieceBytes = kKBoxes * kKBoxBytes;
   static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
-  static constexpr int kSlotBytes = kKPieceBytes > kVPieceBytes ? kKPieceBytes : kVPieceBytes;
+  static constexpr int kSidePieceBytes = kKeys * kSideColumns * 2;
+  static constexpr int kSlotBytes = std::max({kKPieceBytes, kVPieceBytes, kSidePieceBytes});
   static_assert(Br == kConsumers * kWarpgroupRows, "two warpgroups of 64 rows");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
+  static_assert(kSideColumns <= kBoxColumns, "a CTA owns 320 columns at most");
 
-  // A consumer holds on to three pieces: one being issued and two behind it.
-  static_assert(kConfig.slots >= 6, "the ring needs pieces to come beside those in use");
+  // How many pieces the tensor cores may be behind the one being issued.
+  static constexpr int kBehind = kConfig.behind;
+  static constexpr bool kOwnFirst = kConfig.own_first;
+  static_assert(kConfig.slots >= kBehind + 2, "the ring needs pieces to come beside those in use");
 
   struct Smem {
-    alignas(1024) uint8_t q[kKPieces][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];  // in the epilogue: O
     alignas(1024) uint8_t ring[kConfig.slots][kSlotBytes];
     alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
     float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8

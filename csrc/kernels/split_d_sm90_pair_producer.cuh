@@ -1,5 +1,10 @@
-// The producer of the pair structure: one thread of each CTA, which brings Q and the pieces of K
-// and V that this CTA needs, in the order in which its consumers use them.
+// The producer of the pair structure: one warp of each CTA brings the pieces of K and V that this
+// CTA needs, in the order in which its consumers use them, and another brings Q, so that the next
+// tile's K need not wait for the last one's O to leave.
+//
+// The consumers use a piece every few hundred cycles, and whatever a warp does between two loads
+// delays them: all of its threads wait and count together, so that the compiler keeps everything in
+// uniform registers, and one of them loads.
 #pragma once
 
 #include <cstdint>
@@ -17,68 +22,81 @@ struct SplitDSm90PairProducer {
   const PairParams& params;
   Smem& smem;
   uint32_t rank;  // of the CTA
+  bool leader;    // of the warp's threads
   Position position;
 
-  // The barrier of the next slot, once that is free, expecting so many bytes.
-  __device__ __forceinline__ Barrier& claim(uint32_t bytes) {
-    smem.pieces.free[position.slot].wait(position.parity ^ 1, "producer: ring slot free");
-    Barrier& full = smem.pieces.full[position.slot];
-    full.arrive_expecting(bytes);
-    return full;
+  // Brings a piece, from box `first` of its matrix on, into the next slot.
+  template <int kColumns = kBoxColumns>
+  __device__ __forceinline__ void load(const PieceMap& matrix, int boxes, int box_bytes, int first,
+                                       int key, int head, int batch) {
+    const int slot = position.slot;
+    Barrier& full = smem.pieces.full[slot];
+    smem.pieces.free[slot].wait(position.parity ^ 1, "producer: ring slot free");
+    if (leader) {
+      full.arrive_expecting(boxes * box_bytes);
+      tma_load_piece<kColumns>(matrix, smem.ring[slot], boxes, box_bytes, full, first, key, head,
+                               batch);
+    }
+    position.advance();
   }
 
-  __device__ __forceinline__ void load_k(int first_key, int head, int batch) {
+  __device__ __forceinline__ void load_k(int key, int head, int batch) {
 #pragma unroll 1
-    for (int piece = 0; piece < Plan::kKPieces; ++piece) {
-      Barrier& full = claim(Plan::kKPieceBytes);
-      tma_load(params.k, smem.ring[position.slot], full,
-               {piece * kBoxColumns, first_key, head, batch});
-      position.advance();
+    for (int box = 0; box < Plan::kQBoxes; box += Plan::kKBoxes) {
+      load(params.k, Plan::kKBoxes, Plan::kKBoxBytes, box, key, head, batch);
     }
   }
 
-  __device__ __forceinline__ void load_v(int first_key, int head, int batch) {
+  // V for the keys whose scores one CTA computes.
+  __device__ __forceinline__ void load_v(const PairColumns& columns, int key, int head, int batch) {
+    if constexpr (Plan::kSidePieces > 0) {
+      load<Plan::kSideColumns>(columns.v_side, 1, Plan::kSidePieceBytes, 0, key, head, batch);
+    }
+    const int end = key + Plan::kKeys;
 #pragma unroll 1
-    for (int piece = 0; piece < Plan::kVPieces; ++piece) {
-      // The CTA's own keys first: their P needs no journey.
-      const int key = first_key + (piece * Plan::kPieceKeys + rank * Plan::kKeys) % Plan::Bc;
-      Barrier& full = claim(Plan::kVPieceBytes);
+    for (; key < end; key += 16 * Plan::kPieceSteps) {
+      load<Plan::kVBoxColumns>(columns.v, Plan::kVBoxes, Plan::kVBoxBytes, 0, key, head, batch);
+    }
+  }
+
+  // What a tile of `count` steps needs: K of the last block, and then for each block V for the own
+  // and for the peer's keys, and K of the next block before or between them.
+  __device__ __forceinline__ void load_pieces(int count, int head, int batch) {
+    const PairColumns& columns = params.columns[rank];
 #pragma unroll 1
-      for (int box = 0; box < Plan::kVBoxes; box += params.v_boxes_per_load) {
-        tma_load_panels(params.v[rank], smem.ring[position.slot] + box * Plan::kVBoxBytes, full,
-                        {box * Plan::kVBoxColumns, key, head, batch});
+    for (int block = count; block >= 0; --block) {
+#pragma unroll 1
+      for (uint32_t half = 0; half < kPairCtas; ++half) {
+        if (half == (Plan::kOwnFirst ? 1 : 0) && block > 0) {
+          load_k((block - 1) * Plan::Bc + rank * Plan::kKeys, head, batch);
+        }
+        if (block < count) {
+          load_v(columns, block * Plan::Bc + (rank ^ half) * Plan::kKeys, head, batch);
+        }
       }
-      position.advance();
     }
   }
 
   __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) {
-    smem.q_free.wait(round & 1 ^ 1, "producer: Q free");
+    smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
+    if (!leader) return;
     smem.q_full.arrive_expecting(sizeof(smem.q));
-#pragma unroll 1
-    for (int box = 0; box < Plan::kKPieces; ++box) {
-      tma_load(params.q, smem.q[box], smem.q_full,
-               {box * kBoxColumns, tile.first_row, tile.head, tile.batch});
-    }
+    tma_load_piece(params.q, smem.q[0], Plan::kQBoxes, Plan::kQBoxBytes, smem.q_full, 0,
+                   tile.first_row, tile.head, tile.batch);
   }
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void run(int warp) {
     const SplitDSm90Problem& problem = params.problem;
-    for (int round = 0;; ++round) {
-      const int index = problem.order.index(round, blockIdx.x / kPairCtas, gridDim.x / kPairCtas);
-      if (index >= problem.order.num_tiles()) break;
-      const QueryTile tile = problem.order.tile(index);
-      const int kv_head = tile.head / problem.heads_per_kv_head;
-
-      int block = problem.key_blocks_of(tile, Plan::Bc).count - 1;
-      load_k(block * Plan::Bc + rank * Plan::kKeys, kv_head, tile.batch);
-      load_q(tile, round);  // after K, which need not wait for the last tile's O to leave
-#pragma unroll 1
-      for (; block > 0; --block) {
-        load_k((block - 1) * Plan::Bc + rank * Plan::kKeys, kv_head, tile.batch);
-        load_v(block * Plan::Bc, kv_head, tile.batch);
-      }
-      load_v(0, kv_head, tile.batch);
+    const int worker = blockIdx.x / kPairCtas;
+    const int num_workers = gridDim.x / kPairCtas;
+    if (warp == 0) {
+      problem.order.for_each_tile(worker, num_workers, [&](const QueryTile& tile, int) {
+        load_pieces(problem.key_blocks_of(tile, Plan::Bc).count,
+                    tile.head / problem.heads_per_kv_head, tile.batch);
+      });
+    } else if (warp == 1) {
+      problem.order.for_each_tile(worker, num_workers,
+                                  [&](const QueryTile& tile, int round) { load_q(tile, round); });
     }
   }
 };

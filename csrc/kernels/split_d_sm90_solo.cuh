@@ -20,6 +20,7 @@
 #include "launch.cuh"
 #include "params.h"
 #include "prim/device.h"
+#include "prim/elect.cuh"
 #include "prim/setmaxnreg.cuh"
 #include "prim/tensor_map.h"
 
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(Plan::num_threads, 1)
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
   if (warpgroup == Plan::kConsumers) {
     give_registers<Plan::kProducerRegisters>();
-    if (threadIdx.x % kWarpgroupThreads == 0) SplitDSm90SoloProducer<Plan>{params, smem}.run();
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x % kWarpgroupThreads / 32, 0);
+    SplitDSm90SoloProducer<Plan>{params, smem, elect_one()}.run(warp);
   } else {
     take_registers<Plan::kConsumerRegisters>();
     SplitDSm90SoloConsumer<Plan>{params, smem, warpgroup}.run();
@@ -61,23 +63,27 @@ struct SplitDSm90Solo {
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     const struct {
-      CUtensorMap& map;
+      PieceMap& map;
       const void* data;
       const TensorShape& shape;
       const Strides& strides;
       int box_rows;
-    } maps[] = {{solo.q, params.q, q_shape, params.q_strides, Br},
-                {solo.k, params.k, kv_shape, params.k_strides, Bc},
-                {solo.v, params.v, kv_shape, params.v_strides, Bc},
-                {solo.out, params.out, q_shape, params.out_strides, kWarpgroupRows}};
-    for (const auto& [map, data, shape, strides, box_rows] : maps) {
-      cudaError_t status = make_tensor_map(map, dtype, data, shape, strides, box_rows);
+    } inputs[] = {{solo.q, params.q, q_shape, params.q_strides, Br},
+                  {solo.k, params.k, kv_shape, params.k_strides, Bc},
+                  {solo.v, params.v, kv_shape, params.v_strides, Bc}};
+    for (const auto& [map, data, shape, strides, box_rows] : inputs) {
+      cudaError_t status =
+          make_piece_map(map, dtype, data, shape, strides, box_rows, kBoxColumns, Plan::kBoxes);
       if (status != cudaSuccess) return status;
     }
+    cudaError_t status =
+        make_tensor_map(solo.out, dtype, params.out, q_shape, params.out_strides, kWarpgroupRows);
+    if (status != cudaSuccess) return status;
     solo.problem = problem_of<acc>(params, Br);
 
     int num_ctas;
-    if (cudaError_t status = num_multiprocessors(num_ctas); status != cudaSuccess) return status;
+    status = num_multiprocessors(num_ctas);
+    if (status != cudaSuccess) return status;
     // Tiles of unequal weight, under a causal mask, are best given out by the hardware: a CTA each.
     const int num_tiles = solo.problem.order.num_tiles();
     if (num_ctas > num_tiles || is_causal(params)) num_ctas = num_tiles;

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
+#include "kernels/split_d_sm90_query_rows.cuh"
 #include "kernels/split_d_sm90_solo_plan.cuh"
-#include "prim/tma.cuh"
 #include "prim/wgmma.cuh"
-#include "tile/stage_rows.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
 namespace ffpa {
@@ -23,8 +21,6 @@ struct SplitDSm90SoloConsumer {
   typename Plan::Smem& smem;
   int consumer;  // of the CTA's warpgroups
   typename Plan::Position position;
-
-  __device__ __forceinline__ bool elected() const { return threadIdx.x % kWarpgroupThreads == 0; }
 
   // Waits for the next block and returns its slot.
   __device__ __forceinline__ int next_block(const char* what) {
@@ -52,7 +48,7 @@ struct SplitDSm90SoloConsumer {
 
   // Issues S = Q·Kᵀ for the block at `slot`, as one group.
   __device__ __forceinline__ void issue_scores(Scores& scores, int slot) {
-    const auto q = sum_along_rows(smem.q[0] + consumer * kWarpgroupRows * 128);
+    const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer}.begin());
     const auto k = sum_along_rows(smem.ring[slot]);
     wgmma_fence();
 #pragma unroll
@@ -84,36 +80,9 @@ struct SplitDSm90SoloConsumer {
     wgmma_commit();
   }
 
-  // O through Q's shared memory, whose rows of this warpgroup have served.
-  __device__ __forceinline__ void store_output(const Output& output, const float (&factor)[2],
-                                               const QueryTile& tile) {
-    const int row_offset = consumer * kWarpgroupRows;
-    stage_rows<Plan::dtype>(output, factor, smem.q[0] + row_offset * 128, Plan::kQBoxBytes);
-    fence_async_proxy();
-    named_barrier_sync(NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
-    if (!elected()) return;
-#pragma unroll 1
-    for (int box = 0; box < Plan::kBoxes; ++box) {
-      tma_store(params.out, smem.q[box] + row_offset * 128,
-                {box * kBoxColumns, tile.first_row + row_offset, tile.head, tile.batch});
-    }
-    tma_store_commit();
-    tma_store_wait_read();
-    smem.q_free.arrive();
-  }
-
-  // Waits for Q, and gives it its factor.
-  __device__ __forceinline__ void take_query(uint32_t round) {
-    smem.q_full.wait(round & 1, "consumer: Q full");
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
-      scale_query<Plan::kBoxes>(smem.q[0] + consumer * kWarpgroupRows * 128, Plan::kQBoxBytes,
-                                params.problem.q_factor);
-      named_barrier_sync(NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
-    }
-  }
-
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
     const SplitDSm90Problem& problem = params.problem;
+    const QueryRows<Plan> query_rows{smem, consumer};
     const KeyBlocks blocks = problem.key_blocks_of(tile, Plan::Bc);
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
 
@@ -128,7 +97,7 @@ struct SplitDSm90SoloConsumer {
     float factor[2];
     int block = blocks.count - 1;
 
-    take_query(round);
+    query_rows.take(round, problem.q_factor);
     const int first_slot = next_block("consumer: first K full");
     issue_scores(scores, first_slot);
     wgmma_wait<0>();
@@ -177,17 +146,13 @@ struct SplitDSm90SoloConsumer {
     give_back(last_slot);
 
     store_lse(lse, problem, first_row, tile);
-    store_output(output, inverse_sum, tile);
+    query_rows.store(output, inverse_sum, params.out, Plan::kBoxes, tile);
   }
 
   __device__ __forceinline__ void run() {
-    const TileOrder& order = params.problem.order;
     if (consumer == Plan::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
-    for (int round = 0;; ++round) {
-      const int index = order.index(round, blockIdx.x, gridDim.x);
-      if (index >= order.num_tiles()) break;
-      attend(order.tile(index), round);
-    }
+    params.problem.order.for_each_tile(
+        blockIdx.x, gridDim.x, [&](const QueryTile& tile, int round) { attend(tile, round); });
     if (consumer == 0) wait_turn();  // the last that was passed on
   }
 };

@@ -16,9 +16,9 @@
 namespace ffpa {
 
 struct SoloParams {
-  CUtensorMap q;
-  CUtensorMap k;
-  CUtensorMap v;
+  PieceMap q;
+  PieceMap k;
+  PieceMap v;
   CUtensorMap out;
   SplitDSm90Problem problem;
 };
@@ -45,7 +45,7 @@ struct SplitDSm90SoloPlan {
 
   // What a thread may hold: 64 Ki registers among all of them, in steps of 8.
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 24;
-  static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 240;
+  static constexpr int kConsumerRegisters = kConsumers == 4 ? 112 : kConsumers == 3 ? 160 : 240;
 
   // Tiles are kept as boxes of 64 columns, rows × 128 bytes each.
   struct Smem {

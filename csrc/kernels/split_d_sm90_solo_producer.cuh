@@ -1,5 +1,6 @@
-// The producer of the solo structure: one thread, which brings Q and the blocks of K and V in the
-// order in which the consumers use them.
+// The producer of the solo structure: one warp brings the blocks of K and V in the order in which
+// the consumers use them, and another brings Q, so that the next tile's K need not wait for the
+// last one's O to leave. All threads of a warp wait and count, and one of them, `leader`, loads.
 #pragma once
 
 #include "kernels/split_d_sm90_solo_plan.cuh"
@@ -11,48 +12,51 @@ template <class Plan>
 struct SplitDSm90SoloProducer {
   const SoloParams& params;
   typename Plan::Smem& smem;
+  bool leader;
   typename Plan::Position position;
 
-  __device__ __forceinline__ void load_block(const CUtensorMap& map, int first_key, int head,
+  __device__ __forceinline__ void load_block(const PieceMap& matrix, int first_key, int head,
                                              int batch) {
-    Barrier& full = smem.blocks.full[position.slot];
-    smem.blocks.free[position.slot].wait(position.parity ^ 1, "producer: ring slot free");
-    full.arrive_expecting(Plan::kBlockBytes);
-#pragma unroll 1
-    for (int box = 0; box < Plan::kBoxes; ++box) {
-      tma_load(map, smem.ring[position.slot] + box * Plan::kKvBoxBytes, full,
-               {box * kBoxColumns, first_key, head, batch});
+    const int slot = position.slot;
+    Barrier& full = smem.blocks.full[slot];
+    smem.blocks.free[slot].wait(position.parity ^ 1, "producer: ring slot free");
+    if (leader) {
+      full.arrive_expecting(Plan::kBlockBytes);
+      tma_load_piece(matrix, smem.ring[slot], Plan::kBoxes, Plan::kKvBoxBytes, full, 0, first_key,
+                     head, batch);
     }
     position.advance();
   }
 
-  __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) {
-    smem.q_free.wait(round & 1 ^ 1, "producer: Q free");
-    smem.q_full.arrive_expecting(sizeof(smem.q));
+  // A tile's K and V, from the last block to the first.
+  __device__ __forceinline__ void load_blocks(int count, int head, int batch) {
 #pragma unroll 1
-    for (int box = 0; box < Plan::kBoxes; ++box) {
-      tma_load(params.q, smem.q[box], smem.q_full,
-               {box * kBoxColumns, tile.first_row, tile.head, tile.batch});
+    for (int block = count; block >= 0; --block) {
+      if (block > 0) load_block(params.k, (block - 1) * Plan::Bc, head, batch);
+      if (block < count) load_block(params.v, block * Plan::Bc, head, batch);
     }
   }
 
-  __device__ __forceinline__ void run() {
-    const SplitDSm90Problem& problem = params.problem;
-    for (int round = 0;; ++round) {
-      const int index = problem.order.index(round, blockIdx.x, gridDim.x);
-      if (index >= problem.order.num_tiles()) break;
-      const QueryTile tile = problem.order.tile(index);
-      const int kv_head = tile.head / problem.heads_per_kv_head;
+  __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) {
+    smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
+    if (!leader) return;
+    smem.q_full.arrive_expecting(sizeof(smem.q));
+    tma_load_piece(params.q, smem.q[0], Plan::kBoxes, Plan::kQBoxBytes, smem.q_full, 0,
+                   tile.first_row, tile.head, tile.batch);
+  }
 
-      int block = problem.key_blocks_of(tile, Plan::Bc).count - 1;
-      load_block(params.k, block * Plan::Bc, kv_head, tile.batch);
-      load_q(tile, round);  // after K, which need not wait for the last tile's O to leave
-#pragma unroll 1
-      for (; block > 0; --block) {
-        load_block(params.k, (block - 1) * Plan::Bc, kv_head, tile.batch);
-        load_block(params.v, block * Plan::Bc, kv_head, tile.batch);
-      }
-      load_block(params.v, 0, kv_head, tile.batch);
+  __device__ __forceinline__ void run(int warp) {
+    const SplitDSm90Problem& problem = params.problem;
+    const int worker = blockIdx.x;
+    const int num_workers = gridDim.x;
+    if (warp == 0) {
+      problem.order.for_each_tile(worker, num_workers, [&](const QueryTile& tile, int) {
+        load_blocks(problem.key_blocks_of(tile, Plan::Bc).count,
+                    tile.head / problem.heads_per_kv_head, tile.batch);
+      });
+    } else if (warp == 1) {
+      problem.order.for_each_tile(worker, num_workers,
+                                  [&](const QueryTile& tile, int round) { load_q(tile, round); });
     }
   }
 };

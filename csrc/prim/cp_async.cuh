@@ -21,6 +21,17 @@ __device__ __forceinline__ void cp_async_arrive(Barrier& barrier) {
                : "memory");
 }
 
+// Closes a group of this thread's copies; a group may be empty.
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's groups, the last ones, have not landed.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 // Waits for this thread's copies only.
 __device__ __forceinline__ void cp_async_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");

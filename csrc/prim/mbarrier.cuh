@@ -68,6 +68,17 @@ struct Barrier {
     }
 #endif
   }
+
+  // For waits as long as a tile: looks every 200 ns only, for each look takes a turn at shared
+  // memory from the products.
+  __device__ void wait_asleep(uint32_t parity, [[maybe_unused]] const char* what) const {
+#ifdef FFPA_DEBUG_BARRIERS
+    wait(parity, what);
+#else
+    while (!completed(parity))
+      __nanosleep(200);
+#endif
+  }
 };
 
 // Makes initialised barriers visible to the copy engine and to the other CTAs of the cluster.

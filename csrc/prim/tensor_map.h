@@ -111,4 +111,19 @@ inline cudaError_t make_panel_map(CUtensorMap& map, DType dtype, const void* dat
       {cuuint32_t(box_columns), cuuint32_t(box_rows), cuuint32_t(boxes), 1, 1});
 }
 
+// A matrix that comes in pieces of several boxes side by side: a piece by one instruction, or box
+// by box where its columns are no multiple of a box.
+struct PieceMap {
+  CUtensorMap map;
+  int boxes_per_load;
+};
+
+inline cudaError_t make_piece_map(PieceMap& piece, DType dtype, const void* data,
+                                  const TensorShape& shape, const Strides& strides, int box_rows,
+                                  int box_columns, int boxes) {
+  piece.boxes_per_load = shape.columns % box_columns == 0 ? boxes : 1;
+  return make_panel_map(piece.map, dtype, data, shape, strides, box_rows, box_columns,
+                        piece.boxes_per_load);
+}
+
 }  // namespace ffpa

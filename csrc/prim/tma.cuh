@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "prim/mbarrier.cuh"
+#include "prim/tensor_map.h"
 
 namespace ffpa {
 
@@ -32,15 +33,30 @@ __device__ __forceinline__ void tma_load(const CUtensorMap& map, void* smem, Bar
       : "memory");
 }
 
-// Through a panel map (make_panel_map): one box, or several side by side.
+// Through a panel map (make_panel_map): one box, or several side by side from box `panel` on.
 __device__ __forceinline__ void tma_load_panels(const CUtensorMap& map, void* smem, Barrier& full,
-                                                const BoxOrigin& origin) {
+                                                const BoxOrigin& origin, int panel = 0) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(smem)),
-      "l"(&map), "r"(shared_address(&full)), "r"(origin.column), "r"(origin.row), "r"(0),
+      "l"(&map), "r"(shared_address(&full)), "r"(origin.column), "r"(origin.row), "r"(panel),
       "r"(origin.head), "r"(origin.batch)
       : "memory");
+}
+
+// A piece of a matrix, `boxes` boxes of kColumns columns, from box `first` on; in shared memory
+// they are `box_bytes` apart.
+template <int kColumns = kBoxColumns>
+__device__ __forceinline__ void tma_load_piece(const PieceMap& matrix, uint8_t* smem, int boxes,
+                                               int box_bytes, Barrier& full, int first, int row,
+                                               int head, int batch) {
+  const bool together = matrix.boxes_per_load > 1;
+#pragma unroll 1
+  for (int box = 0; box < boxes; box += matrix.boxes_per_load) {
+    const int column = together ? 0 : (first + box) * kColumns;
+    tma_load_panels(matrix.map, smem + box * box_bytes, full, {column, row, head, batch},
+                    together ? first : 0);
+  }
 }
 
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* smem,

@@ -17,7 +17,8 @@ namespace ffpa {
 template <DType kDType, int kN, bool kTransposeB>
 struct WgmmaInstruction;
 
-#define FFPA_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define FFPA_NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define FFPA_NAMES_16 FFPA_NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define FFPA_NAMES_20 FFPA_NAMES_16 ",%16,%17,%18,%19"
 #define FFPA_NAMES_24 FFPA_NAMES_20 ",%20,%21,%22,%23"
 #define FFPA_NAMES_28 FFPA_NAMES_24 ",%24,%25,%26,%27"
@@ -40,7 +41,8 @@ struct WgmmaInstruction;
   ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 #define FFPA_D4(type, i) type(d[i]), type(d[i + 1]), type(d[i + 2]), type(d[i + 3])
-#define FFPA_D_16(type) FFPA_D4(type, 0), FFPA_D4(type, 4), FFPA_D4(type, 8), FFPA_D4(type, 12)
+#define FFPA_D_8(type) FFPA_D4(type, 0), FFPA_D4(type, 4)
+#define FFPA_D_16(type) FFPA_D_8(type), FFPA_D4(type, 8), FFPA_D4(type, 12)
 #define FFPA_D_20(type) FFPA_D_16(type), FFPA_D4(type, 16)
 #define FFPA_D_24(type) FFPA_D_20(type), FFPA_D4(type, 20)
 #define FFPA_D_28(type) FFPA_D_24(type), FFPA_D4(type, 24)
@@ -107,6 +109,7 @@ struct WgmmaInstruction;
     }                                                                                             \
   };
 
+FFPA_WGMMA(32, 16, 17, 18, 19, 20, 21, 22, 8, 9, 10, 11, 12, 13, 14)
 FFPA_WGMMA(64, 32, 33, 34, 35, 36, 37, 38, 16, 17, 18, 19, 20, 21, 22)
 FFPA_WGMMA(80, 40, 41, 42, 43, 44, 45, 46, 20, 21, 22, 23, 24, 25, 26)
 FFPA_WGMMA(96, 48, 49, 50, 51, 52, 53, 54, 24, 25, 26, 27, 28, 29, 30)
@@ -123,6 +126,8 @@ FFPA_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 64, 65, 66, 67, 68, 69, 70)
 #undef FFPA_SS
 #undef FFPA_OPCODE
 #undef FFPA_ACCUMULATE
+#undef FFPA_D_8
+#undef FFPA_NAMES_8
 #undef FFPA_D_16
 #undef FFPA_NAMES_16
 #undef FFPA_D_20

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "prim/opaque.cuh"
 #include "prim/stmatrix.cuh"
 #include "prim/tensor_map.h"
 #include "prim/wgmma.cuh"
@@ -15,8 +16,9 @@ namespace ffpa {
 template <DType kDType, class Sum, int kColumns>
 __device__ __forceinline__ void stage_rows(const Accumulator<Sum, kColumns>& tile,
                                            const float (&factor)[2], uint8_t* smem, int box_bytes) {
-  const int lane = threadIdx.x % 32;
-  const int row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
+  const int thread = opaque(threadIdx.x);
+  const int lane = thread % 32;
+  const int row = thread % kWarpgroupThreads / 32 * 16 + lane % 16;
   const int chunk_of_lane = lane / 16;
 #pragma unroll
   for (int column = 0; column < kColumns; column += 16) {

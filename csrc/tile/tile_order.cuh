@@ -29,6 +29,18 @@ struct TileOrder {
     return round * num_workers + (round % 2 == 0 ? worker : num_workers - 1 - worker);
   }
 
+  // Calls visit(tile, round) for each tile of `worker`.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_tile(int worker, int num_workers,
+                                                const Visit& visit) const {
+#pragma unroll 1
+    for (int round = 0;; ++round) {
+      const int next = index(round, worker, num_workers);
+      if (next >= num_tiles()) return;
+      visit(tile(next), round);
+    }
+  }
+
   __device__ __forceinline__ QueryTile tile(int index) const {
     const int tiles_per_group = tiles_per_head * heads_per_group;
     const int group = index / tiles_per_group;

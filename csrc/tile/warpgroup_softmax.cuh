@@ -1,10 +1,11 @@
 // Online softmax over the score tiles of one warpgroup (wgmma accumulators).
 //
 // A thread holds two rows (Accumulator in prim/wgmma.cuh); the four threads of a quad share them.
-// Exponents are in base 2 and relative to a `base` per row, a whole number: moving it multiplies
-// sums by a power of two, which rounds nothing. It is not always near the maximum, for it moves
-// only when P would exceed the range that O's accumulators leave it, so that most steps leave O
-// alone.
+// Exponents are in base 2 and relative to a `base` per row. Its first value is the maximum of the
+// first scores seen, so that a row with one visible key has P = 1 and O = V without rounding. From
+// there it moves by whole numbers: that multiplies sums by a power of two, which rounds nothing. It
+// is not always near the maximum, for it moves only when P would exceed the range that O's
+// accumulators leave it, so that most steps leave O alone.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,7 +22,7 @@ namespace ffpa {
 
 // The range that the accumulators of O leave to P. Sums in F32 have room for a P of 2^8. An F16 O
 // overflows at 65504, so there P is kept below 2^4 and multiplied by 2^-7: 8 Ki keys of the largest
-// weight then overflow only with values above 64, and P is normal down to 2^-7 of a row's largest.
+// weight are safe with values up to 63, and P is normal down to 2^-7 of a row's largest.
 template <class PvSum>
 struct WeightRange {
   static constexpr float kLimit = 8.0f;  // log2 of the largest P
@@ -120,9 +121,9 @@ struct RowSoftmax {
     if (!__any_sync(0xffffffff, moves)) return false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float moved = fmaxf(base[r], ceilf(top[r]));
-      factor[r] = exp2_approx(base[r] - moved);
-      base[r] = moved;
+      const float step = fmaxf(0.0f, ceilf(top[r] - base[r]));
+      base[r] = base[r] == kNoBase ? fmaxf(base[r], top[r]) : base[r] + step;
+      factor[r] = exp2_approx(-step);
       sum[r] *= factor[r];
     }
     return true;

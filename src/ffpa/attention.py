@@ -7,7 +7,9 @@ from torch import Tensor
 
 from ffpa import extension
 from ffpa.inputs import positive_scale, prepare, problem_of
+from ffpa.split_kv import splits_of, workspace
 from ffpa.support import resolve
+from ffpa.trace import ran
 
 
 @overload
@@ -22,6 +24,7 @@ def attention(
     acc: str = ...,
     kernel: str = ...,
     causal_align: str = ...,
+    attn_mask: Tensor | None = ...,
     return_lse: Literal[False] = ...,
 ) -> Tensor: ...
 
@@ -38,6 +41,7 @@ def attention(
     acc: str = ...,
     kernel: str = ...,
     causal_align: str = ...,
+    attn_mask: Tensor | None = ...,
     return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -53,6 +57,7 @@ def attention(
     acc: str = "f32",
     kernel: str = "auto",
     causal_align: str = "upper_left",
+    attn_mask: Tensor | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(query @ key^T * scale) @ value, exactly, for head dimensions up to 1024.
@@ -68,16 +73,19 @@ def attention(
     acc           where sums are rounded: "f32"; for fp16 also "f16", "qk32_pv16", "qk16_pv32",
                   "f16f32", as far as the kernel has them
     kernel        "auto", or a kernel id or instance name of `ffpa.kernels()`
+    attn_mask     of bool (True: seen), F32 or the dtype of query (added to the scaled scores),
+                  broadcast to (B, Hq, Nq, Nk), any strides; together with is_causal both apply
     return_lse    also return the natural log of the softmax denominator, F32 (B, Hq, Nq)
 
     NaN or infinity in a key or value may reach all rows of its tile, also those that the mask hides
     it from. What cannot run raises TypeError, ValueError, NotImplementedError or RuntimeError
     before any launch, with the reason that `ffpa.supports` gives.
     """
-    query, key, value = prepare(query, key, value)
+    query, key, value, attn_mask = prepare(query, key, value, attn_mask)
     out, lse = torch.ops.ffpa.forward(
-        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, return_lse
-    )
+        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, attn_mask,
+        return_lse,
+    )  # fmt: skip
     return (out, lse) if return_lse else out
 
 
@@ -85,7 +93,8 @@ def attention(
     "ffpa::forward",
     mutates_args=(),
     schema="(Tensor query, Tensor key, Tensor value, bool is_causal, float? scale, "
-    "bool enable_gqa, str acc, str kernel, str causal_align, bool return_lse) -> (Tensor, Tensor)",
+    "bool enable_gqa, str acc, str kernel, str causal_align, Tensor? attn_mask, bool return_lse) "
+    "-> (Tensor, Tensor)",
 )
 def _forward(
     query: Tensor,
@@ -97,17 +106,19 @@ def _forward(
     acc: str,
     kernel: str,
     causal_align: str,
+    attn_mask: Tensor | None,
     return_lse: bool,
 ) -> tuple[Tensor, Tensor]:
     problem, instance = resolve(
-        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align
+        query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, attn_mask
     )
     out, lse = _outputs(query, return_lse)
     if problem.empty:
+        ran(None)
         return out.zero_(), lse.fill_(-torch.inf)
     query, scale = positive_scale(query, scale)
     launch(
-        instance["name"],
+        instance,
         query,
         key,
         value,
@@ -115,7 +126,9 @@ def _forward(
         lse if return_lse else None,
         scale,
         problem.diagonal,
+        attn_mask,
     )
+    ran(instance["name"])
     return out, lse
 
 
@@ -130,9 +143,10 @@ def _forward_fake(
     acc: str,
     kernel: str,
     causal_align: str,
+    attn_mask: Tensor | None,
     return_lse: bool,
 ) -> tuple[Tensor, Tensor]:
-    problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align)
+    problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align, attn_mask)
     return _outputs(query, return_lse)
 
 
@@ -143,7 +157,7 @@ def _outputs(query: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
 
 
 def launch(
-    name: str,
+    instance: extension.Instance,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -151,16 +165,24 @@ def launch(
     lse: Tensor | None,
     scale: float,
     diagonal: int,
+    attn_mask: Tensor | None = None,
+    splits: int | None = None,
 ) -> None:
-    """Run the instance `name` on the current stream of the tensors' device, without any check."""
+    """Run an instance on the current stream of the tensors' device, without any check.
+
+    `splits` is for measuring; left out, it is what `split_kv.splits_of` says.
+    """
+    if splits is None:
+        splits = splits_of(instance, query, key, diagonal)
+    split_out, split_state = workspace(query, splits)
     batch, nheads_q, seqlen_q, headdim = query.shape
     extension.module().forward(
-        name,
+        instance["name"],
         query.data_ptr(),
         key.data_ptr(),
         value.data_ptr(),
         out.data_ptr(),
-        0 if lse is None else lse.data_ptr(),
+        _address(lse),
         *(_strides(tensor) for tensor in (query, key, value, out)),
         batch,
         nheads_q,
@@ -170,9 +192,28 @@ def launch(
         headdim,
         scale,
         diagonal,
+        *_mask_arguments(attn_mask, query, key),
+        splits,
+        _address(split_out),
+        _address(split_state),
         query.device.index,
         torch.cuda.current_stream(query.device).cuda_stream,
     )
+
+
+def _mask_arguments(
+    attn_mask: Tensor | None, query: Tensor, key: Tensor
+) -> tuple[int, int, tuple[int, ...]]:
+    """Kind, address and strides, as csrc/params.h has them."""
+    if attn_mask is None:
+        return 0, 0, (0, 0, 0, 0)
+    kind = {torch.bool: 1, query.dtype: 2, torch.float32: 3}[attn_mask.dtype]
+    expanded = attn_mask.expand(*query.shape[:3], key.shape[2])
+    return kind, attn_mask.data_ptr(), expanded.stride()
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def _strides(tensor: Tensor) -> extension.Strides:

@@ -19,3 +19,7 @@ class UnsupportedFeatureError(UnsupportedError, NotImplementedError):
 
 class UnsupportedDeviceError(UnsupportedError, RuntimeError):
     """A device that no compiled kernel fits."""
+
+
+class FallbackWarning(UserWarning):
+    """A call of `ffpa.sdpa` that torch runs, with the reason."""

@@ -22,6 +22,7 @@ class Instance(TypedDict):
     max_seqlen_k: int  # beyond it sums lose more than the accumulator's bound; 0: any length
     Br: int
     Bc: int
+    masks: bool  # takes an attn_mask
     num_threads: int
     smem_bytes: int  # dynamic shared memory of a CTA
     archs: list[str]  # "80", "90a", ...
@@ -46,6 +47,11 @@ def module() -> ModuleType:
 def kernels() -> list[Instance]:
     """All compiled kernels, in the order of `kernels.toml`."""
     return cast(list[Instance], module().kernels())
+
+
+def resident_clusters(name: str, device_index: int) -> int | None:
+    """How many clusters of a kernel the device runs at once; None for one that needs none."""
+    return cast(int | None, module().resident_clusters(name, device_index))
 
 
 def build_info() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ffpa.errors import UnsupportedFeatureError, UnsupportedTypeError, Unsupport
 from ffpa.problem import Problem
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+MASK_DTYPES = (torch.bool, torch.float32)  # beside that of query
 DEVICE_TYPE = "cuda"
 NAMES = ("query", "key", "value")
 
@@ -31,6 +32,7 @@ class DeviceLimits:
     capability: tuple[int, int]
     smem_bytes: int
     multiprocessors: int = 0  # 0: not known
+    unschedulable: frozenset[str] = frozenset()  # instances whose clusters find no place
 
     @property
     def arch(self) -> str:
@@ -48,15 +50,25 @@ def device_limits(index: int) -> DeviceLimits:
     )
 
 
-def prepare(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def prepare(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """What torch's dispatcher would do to a built-in: refuse gradients, cast under autocast."""
     tensors = (query, key, value)
-    for name, tensor in zip(NAMES, tensors, strict=True):
+    given = {**dict(zip(NAMES, tensors, strict=True)), "attn_mask": attn_mask}
+    if attn_mask is None:
+        del given["attn_mask"]
+    for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise UnsupportedTypeError(
                 f"{name} is a {type(tensor).__name__}: pass a torch.Tensor on a GPU"
             )
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        if tensor.is_nested or tensor.layout != torch.strided:
+            kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+            raise UnsupportedTypeError(
+                f"{name} is a {kind} tensor: pass one with strides, padded where lengths differ"
+            )
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given.values()):
         raise UnsupportedFeatureError(
             "ffpa.attention is forward only and an input requires a gradient: "
             "call it under torch.no_grad(), or detach the inputs",
@@ -64,7 +76,9 @@ def prepare(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, 
     if torch.is_autocast_enabled(DEVICE_TYPE):
         dtype = torch.get_autocast_dtype(DEVICE_TYPE)
         query, key, value = (_autocast(tensor, dtype) for tensor in tensors)
-    return query, key, value
+        if attn_mask is not None and attn_mask.dtype not in MASK_DTYPES:
+            attn_mask = _autocast(attn_mask, dtype)
+    return query, key, value, attn_mask
 
 
 def _autocast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -82,10 +96,13 @@ def problem_of(
     enable_gqa: bool,
     acc: str,
     causal_align: str,
+    attn_mask: Tensor | None,
 ) -> Problem:
     """The problem that the tensors pose; reads only what fakes have. Raises UnsupportedError."""
     _check_kinds(query, key, value)
     _check_shapes(query, key, value, enable_gqa)
+    if attn_mask is not None:
+        _check_mask(attn_mask, query, key)
     if scale is not None and not abs(scale) <= MAX_SCALE:  # so that NaN is refused too
         raise UnsupportedValueError(
             f"scale={scale} is not a finite F32: leave it out for 1/sqrt(headdim)"
@@ -102,6 +119,7 @@ def problem_of(
         causal=is_causal,
         causal_align=causal_align,
         acc=acc,
+        masked=attn_mask is not None,
     )
     problem.check()
     return problem
@@ -156,6 +174,27 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -
         raise UnsupportedValueError(
             f"query has {query.shape[1]} heads, key and value {key.shape[1]}: "
             f"pass enable_gqa=True for grouped-query attention",
+        )
+
+
+def _check_mask(attn_mask: Tensor, query: Tensor, key: Tensor) -> None:
+    """That it is a mask, of these scores."""
+    if attn_mask.dtype not in (*MASK_DTYPES, query.dtype):
+        found, dtype = (str(t.dtype).removeprefix("torch.") for t in (attn_mask, query))
+        raise UnsupportedTypeError(
+            f"attn_mask is {found} and query {dtype}: make it bool, float32 or {dtype}"
+        )
+    if attn_mask.device != query.device:
+        raise UnsupportedValueError(
+            f"attn_mask is on {attn_mask.device} and query on {query.device}: move it there"
+        )
+    scores = (*query.shape[:3], key.shape[2])
+    missing = len(scores) - attn_mask.dim()
+    sizes = (1,) * missing + tuple(attn_mask.shape)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(sizes, scores, strict=True)):
+        raise UnsupportedValueError(
+            f"attn_mask has shape {_shape(attn_mask)}, which does not broadcast to "
+            f"(batch, nheads_q, seqlen_q, seqlen_k) = {scores}"
         )
 
 

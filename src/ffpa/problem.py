@@ -30,6 +30,7 @@ class Problem:
     causal: bool = False
     causal_align: str = "upper_left"
     acc: str = "f32"
+    masked: bool = False  # by an attn_mask, beside the causal one
 
     @property
     def diagonal(self) -> int:

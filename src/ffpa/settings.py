@@ -44,6 +44,7 @@ class MeasureSettings:
     """How a point is timed. Times of the host in seconds, counts in rounds."""
 
     label: str = ""  # where set, rows go to the results file <name>-<label>
+    max_points: int = 0  # of a sweep, evenly spread; 0: all
     warmup_s: float = 0.5  # launches before the first round, until the clocks have settled
     min_rounds: int = 20
     max_rounds: int = 200
@@ -120,6 +121,7 @@ def _in_range(key: str, value: float, low: float, high: float) -> None:
 
 
 def _check_measure(measure: MeasureSettings) -> None:
+    _in_range("measure.max_points", measure.max_points, 0, 1_000_000)
     for key in ("min_rounds", "max_rounds", "min_samples", "oracle_rows"):
         _in_range(f"measure.{key}", getattr(measure, key), 1, 1_000_000)
     for key in ("warmup_s", "budget_s", "timeout_s", "launch_timeout_s"):
@@ -194,6 +196,17 @@ def advise(arguments: list[str], groups: list[str]) -> list[str]:
             guess = f"did you mean {near[0]}? " if near else ""
             advice.append(f"{root} is no setting: {guess}the settings are {', '.join(known)}")
     return advice
+
+
+def separate(arguments: list[str], experiments: list[str]) -> list[list[str]]:
+    """The command lines that experiment=a,b or experiment=all stands for, one per experiment."""
+    for place, argument in enumerate(arguments):
+        key, _, value = argument.partition("=")
+        if key == "experiment" and (value == "all" or "," in value):
+            names = experiments if value == "all" else list(dict.fromkeys(value.split(",")))
+            before, after = arguments[:place], arguments[place + 1 :]
+            return [[*before, f"experiment={name}", *after] for name in names]
+    return [arguments]
 
 
 def keep_text(arguments: list[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Which compiled kernel runs a problem, or why none does: the one predicate that dispatch uses."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
 from torch import Tensor
 
@@ -12,14 +12,19 @@ from ffpa.errors import (
     UnsupportedFeatureError,
     UnsupportedValueError,
 )
-from ffpa.extension import Instance, kernels
+from ffpa.extension import Instance, kernels, resident_clusters
 from ffpa.inputs import DeviceLimits, check_layout, device_limits, prepare, problem_of
 from ffpa.problem import Problem
+from ffpa.split_kv import KERNEL as SPLIT_KV
 
 __all__ = ["DeviceLimits", "Problem", "Support", "find", "resolve", "supports"]
 
-# kernel="auto" takes the first of these that has an instance for the problem and the device.
-AUTO_ORDER = ("split_d-sm90", "split_d-sm80")
+# kernel="auto" takes the first of these that has an instance for the problem and the device; but
+# SPLIT_KV last, unless there are few queries: so many in a head, or so many rows in all, with which
+# the other kernels leave most of the chip idle. Measured on an H200 (csrc/NOTES.md).
+AUTO_ORDER = (SPLIT_KV, "split_d-sm90", "split_d-sm80")
+FEW_QUERIES = 16
+FEW_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ def supports(
     acc: str = "f32",
     kernel: str = "auto",
     causal_align: str = "upper_left",
+    attn_mask: Tensor | None = None,
     return_lse: bool = False,
 ) -> Support:
     """Whether `ffpa.attention` with these arguments runs, and on which kernel; never launches.
@@ -56,9 +62,9 @@ def supports(
     `return_lse` is taken for the sake of equal signatures: every kernel can return it.
     """
     try:
-        query, key, value = prepare(query, key, value)
+        query, key, value, attn_mask = prepare(query, key, value, attn_mask)
         _, instance = resolve(
-            query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align
+            query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, attn_mask
         )
     except UnsupportedError as error:
         return Support(reason=str(error))
@@ -79,7 +85,10 @@ def find(
     try:
         problem.check()
         built = tuple(kernels() if instances is None else instances)
-        instance = _select(built, *_key(problem), limits, kernel, variant)
+        fitting = _fitting(
+            built, problem.dtype, problem.acc, problem.headdim, limits, kernel, variant
+        )
+        instance = _choose(fitting, problem, limits, kernel)
     except UnsupportedError as error:
         return Support(reason=str(error))
     return Support(instance)
@@ -95,46 +104,45 @@ def resolve(
     acc: str,
     kernel: str,
     causal_align: str,
+    attn_mask: Tensor | None,
 ) -> tuple[Problem, Instance]:
     """The problem that the tensors pose and the instance that runs it; raises UnsupportedError."""
-    problem = problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align)
+    problem = problem_of(
+        query, key, value, is_causal, scale, enable_gqa, acc, causal_align, attn_mask
+    )
     check_layout(query, key, value)
-    return problem, _select_built(*_key(problem), device_limits(query.device.index), kernel)
+    limits = build_limits(query.device.index)
+    fitting = _fitting_built(problem.dtype, problem.acc, problem.headdim, limits, kernel)
+    return problem, _choose(fitting, problem, limits, kernel)
 
 
-def _key(problem: Problem) -> tuple[str, str, int, int, int, int]:
-    """All that the choice of a kernel depends on: no instance is bound to other sizes."""
-    heads = problem.batch * problem.nheads_q
-    return problem.dtype, problem.acc, problem.headdim, problem.seqlen_k, heads, problem.seqlen_q
+@cache
+def build_limits(index: int) -> DeviceLimits:
+    """The limits of CUDA device `index`, with what this build's clusters find there."""
+    limits = device_limits(index)
+    arch = "{}{}a".format(*limits.capability)
+    built = [i["name"] for i in kernels() if arch in i["archs"]]
+    without = frozenset(name for name in built if resident_clusters(name, index) == 0)
+    return replace(limits, unschedulable=without)
 
 
 @lru_cache(maxsize=4096)
-def _select_built(
-    dtype: str,
-    acc: str,
-    headdim: int,
-    seqlen_k: int,
-    heads: int,
-    seqlen_q: int,
-    limits: DeviceLimits,
-    kernel: str,
-) -> Instance:
-    built = tuple(kernels())
-    return _select(built, dtype, acc, headdim, seqlen_k, heads, seqlen_q, limits, kernel, "")
+def _fitting_built(
+    dtype: str, acc: str, headdim: int, limits: DeviceLimits, kernel: str
+) -> tuple[Instance, ...]:
+    return _fitting(tuple(kernels()), dtype, acc, headdim, limits, kernel, "")
 
 
-def _select(
+def _fitting(
     instances: tuple[Instance, ...],
     dtype: str,
     acc: str,
     headdim: int,
-    seqlen_k: int,
-    heads: int,
-    seqlen_q: int,
     limits: DeviceLimits,
     kernel: str,
     variant: str,
-) -> Instance:
+) -> tuple[Instance, ...]:
+    """What the device can run of these types and this head dimension, best first."""
     who = "this build" if kernel == "auto" else kernel
     named = _named(instances, kernel, variant)
 
@@ -150,23 +158,23 @@ def _select(
             f"headdim {headdim} is above {max(i['headdim'] for i in typed)}, the largest that "
             f"{who} was compiled for with {dtype} and acc={acc}: choose another kernel",
         )
-    native = [i for i in wide if any(_runs_on(arch, limits.capability) for arch in i["archs"])]
+    native = [i for i in wide if any(runs_on(arch, limits.capability) for arch in i["archs"])]
     if not native:
         archs = sorted({f"sm_{arch}" for i in wide for arch in i["archs"]})
         raise UnsupportedDeviceError(
             f"{who} was compiled for {', '.join(archs)} and the device is {limits.arch}: "
             f"choose another kernel, or rebuild with FFPA_CUDA_ARCHS",
         )
-    lasting = [i for i in native if not 0 < i["max_seqlen_k"] < seqlen_k]
-    if not lasting:
-        raise UnsupportedFeatureError(
-            f"seqlen_k {seqlen_k} is above {max(i['max_seqlen_k'] for i in native)}, beyond which "
-            f"the sums of {who} with acc={acc} stall: use acc=f32 or another kernel",
+    native = [i for i in native if i["name"] not in limits.unschedulable]
+    if not native:
+        raise UnsupportedDeviceError(
+            f"headdim {headdim} takes clusters of CTAs in {who} and the device, perhaps a part of "
+            f"a GPU, can schedule none of them: choose another kernel, or the whole GPU",
         )
-    fitting = [i for i in lasting if i["smem_bytes"] <= limits.smem_bytes]
+    fitting = [i for i in native if i["smem_bytes"] <= limits.smem_bytes]
     if not fitting:
         raise UnsupportedDeviceError(
-            f"headdim {headdim} takes {min(i['smem_bytes'] for i in lasting)} bytes of shared "
+            f"headdim {headdim} takes {min(i['smem_bytes'] for i in native)} bytes of shared "
             f"memory in {who} and the device has {limits.smem_bytes}: choose another kernel",
         )
     rank = {name: position for position, name in enumerate(AUTO_ORDER)}
@@ -174,19 +182,64 @@ def _select(
     def order(i: Instance) -> tuple[int, int, bool, bool]:
         return rank.get(i["id"], 0), i["headdim"], i["variant"] != variant, i["narrow"]
 
-    first = min(fitting, key=order)
-    if limits.multiprocessors == 0:
+    return tuple(sorted(fitting, key=order))
+
+
+def _choose(
+    fitting: tuple[Instance, ...], problem: Problem, limits: DeviceLimits, kernel: str
+) -> Instance:
+    """The first that serves the mask and the lengths of the problem, or its narrow variant."""
+    who = "this build" if kernel == "auto" else kernel
+    if problem.masked:
+        fitting = tuple(i for i in fitting if i["masks"])
+        if not fitting:
+            raise UnsupportedFeatureError(
+                f"attn_mask is given and {who} takes none with {problem.dtype} and "
+                f"acc={problem.acc} on this device: use acc=f32 and kernel='auto', or is_causal",
+            )
+    if kernel == "auto" and not few_queries(problem.batch * problem.nheads_q, problem.seqlen_q):
+        fitting = tuple(sorted(fitting, key=lambda i: i["id"] == SPLIT_KV))
+    usable = []
+    for instance in fitting:
+        too_long = 0 < instance["max_seqlen_k"] < problem.seqlen_k
+        for_masks_alone = instance["masks"] and instance["variant"]
+        if not too_long and (problem.masked or not for_masks_alone or instance["name"] == kernel):
+            usable.append(instance)
+    if not usable:
+        raise UnsupportedFeatureError(
+            f"seqlen_k {problem.seqlen_k} is above {max(i['max_seqlen_k'] for i in fitting)}, "
+            f"beyond which the sums of {who} with acc={problem.acc} stall: use acc=f32 or another "
+            f"kernel",
+        )
+    return _first_or_narrow(usable, problem, limits.multiprocessors)
+
+
+def _first_or_narrow(usable: list[Instance], problem: Problem, multiprocessors: int) -> Instance:
+    """The first instance, or a narrow variant of it where that keeps more multiprocessors busy.
+
+    CTAs of fewer rows read keys and values more often, so the multiprocessor with the most rows has
+    to be left with a quarter less of them.
+    """
+    first = usable[0]
+    if multiprocessors == 0:
         return first
 
-    def busiest(i: Instance) -> int:
-        """Rows of the multiprocessor with the most, CTAs being served one by one."""
-        ctas = heads * -(-seqlen_q // i["Br"])
-        return -(-ctas // limits.multiprocessors) * i["Br"]
+    def most_rows(i: Instance) -> int:
+        ctas = problem.batch * problem.nheads_q * -(-problem.seqlen_q // i["Br"])
+        return -(-ctas // multiprocessors) * i["Br"]
 
-    # CTAs of fewer rows read keys and values more often: they have to save a quarter of the rows.
-    narrow = [i for i in fitting if i["narrow"] and order(i)[:2] == order(first)[:2]]
-    saving = [i for i in narrow if 4 * busiest(i) <= 3 * busiest(first)]
-    return min(saving, key=busiest, default=first)
+    narrow = [
+        i
+        for i in usable
+        if i["narrow"] and (i["id"], i["headdim"]) == (first["id"], first["headdim"])
+    ]
+    saving = [i for i in narrow if 4 * most_rows(i) <= 3 * most_rows(first)]
+    return min(saving, key=lambda i: (most_rows(i), -i["Br"]), default=first)
+
+
+def few_queries(heads: int, seqlen_q: int) -> bool:
+    """Whether kernel="auto" begins with SPLIT_KV; `heads` are the query heads of all batches."""
+    return seqlen_q <= FEW_QUERIES or heads * seqlen_q <= FEW_ROWS
 
 
 def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[Instance]:
@@ -204,7 +257,7 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
     pool = [
         i
         for i in family
-        if i["variant"] == variant or (not variant and (i["fallback"] or i["narrow"]))
+        if i["variant"] == variant or (not variant and (i["fallback"] or i["narrow"] or i["masks"]))
     ]
     if not pool:
         known = dict.fromkeys(i["variant"] for i in family)
@@ -212,7 +265,7 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
     return pool
 
 
-def _runs_on(arch: str, capability: tuple[int, int]) -> bool:
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
     """Machine code for X.Y runs on X.Z with Z >= Y; "X.Ya" makes no such promise."""
     major, minor = int(arch.rstrip("a")[:-1]), int(arch.rstrip("a")[-1])
     if arch.endswith("a"):

@@ -16,7 +16,7 @@ ACCS = ("f16", "f32", "qk32_pv16", "qk16_pv32", "f16f32")
 
 # Keys of a kernel, and the keys of a config that are no fields of its C++ struct.
 KERNEL_KEYS = {"id", "header", "archs", "lesson", "sass", "config"}
-CONFIG_NOTES = {"variant", "fallback", "narrow", "max_seqlen_k", "reason"}
+CONFIG_NOTES = {"variant", "fallback", "narrow", "masks", "max_seqlen_k", "reason"}
 LISTS = ("headdim", "dtype", "acc")
 
 
@@ -35,6 +35,7 @@ class Instance:
     variant: str
     fallback: bool
     narrow: bool
+    masks: bool  # takes an attn_mask
     max_seqlen_k: int  # 0: any
     reason: str
     fields: tuple[tuple[str, str], ...]  # C++ struct fields and values, in the struct's order
@@ -149,6 +150,7 @@ def _config(
             variant=config.get("variant", ""),
             fallback=config.get("fallback", False),
             narrow=config.get("narrow", False),
+            masks=config.get("masks", False),
             max_seqlen_k=config.get("max_seqlen_k", 0),
             reason=config.get("reason", ""),
             fields=(),
@@ -179,8 +181,13 @@ class Field:
 
 
 def struct_fields(code: str, struct: str) -> dict[str, Field]:
-    """Fields of `struct Name { int a, b; bool c = true; };` in C++ code."""
+    """Fields of `struct Name { int a, b; bool c = true; };` in C++ code.
+
+    Kernels may share a struct: `using Name = Other;` gives the fields of Other.
+    """
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", code, flags=re.DOTALL)
+    if alias := re.search(rf"\busing\s+{struct}\s*=\s*(\w+)\s*;", code):
+        struct = alias[1]
     body = re.search(rf"\bstruct\s+{struct}\s*\{{(.*?)\}};", code, re.DOTALL)
     if not body:
         raise BuildError(

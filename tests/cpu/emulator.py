@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ffpa import extension, inputs, support
+from ffpa import extension, inputs, split_kv, support
 from ffpa.inputs import DeviceLimits
 from ffpa.reference import attention_reference
 
@@ -18,14 +18,24 @@ H200 = DeviceLimits((9, 0), 232448, 132)
 
 
 def instance(
-    kernel, headdim, dtype, acc, archs, smem_bytes=98304, variant="", fallback=False,
-    narrow=False, max_seqlen_k=0, Br=64,
-):  # fmt: skip
+    kernel,
+    headdim,
+    dtype,
+    acc,
+    archs,
+    smem_bytes=98304,
+    variant="",
+    fallback=False,
+    narrow=False,
+    max_seqlen_k=0,
+    Br=64,
+):
     name = f"{kernel}/d{headdim}/{dtype}/{acc}" + (f"/{variant}" if variant else "")
     return extension.Instance(
         name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
         fallback=fallback, narrow=narrow, max_seqlen_k=max_seqlen_k, Br=Br, Bc=64,
         num_threads=128, smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
+        masks=kernel.startswith("split_kv") or variant == "masked",
     )  # fmt: skip
 
 
@@ -63,6 +73,16 @@ def build() -> list[extension.Instance]:
             for d in (256, 512)
             for type_ in types
         ),
+        *(
+            instance("split_d-sm80", d, dtype, "f32", ["80", "90"], 163840, "masked")
+            for d in (256, 1024)
+            for dtype in DTYPES
+        ),
+        *(
+            instance("split_kv-sm80", d, dtype, "f32", ["80", "90"], Br=rows)
+            for d, rows in ((512, 32), (1024, 16))
+            for dtype in DTYPES
+        ),
     ]
 
 
@@ -71,6 +91,7 @@ class Emulator:
 
     def __init__(self) -> None:
         self.launches = []
+        self.splits = []
 
     def kernels(self):
         return build()
@@ -78,21 +99,35 @@ class Emulator:
     def forward(
         self, name, q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, q_strides, k_strides, v_strides,
         out_strides, batch, nheads_q, nheads_kv, seqlen_q, seqlen_k, headdim, scale, diagonal,
-        device_index, stream_ptr,
+        mask_kind, mask_ptr, mask_strides, splits, split_out_ptr, split_state_ptr, device_index,
+        stream_ptr,
     ):  # fmt: skip
+        if splits > 1:  # as scratch: whatever is in it
+            rows = (batch, nheads_q, seqlen_q, splits)
+            for pointer, last in ((split_out_ptr, headdim), (split_state_ptr, 2)):
+                scratch(pointer, (*rows, last)).fill_(torch.nan)
+        else:
+            assert not split_out_ptr and not split_state_ptr
         assert scale > 0 and min(batch, nheads_q, seqlen_q, seqlen_k) > 0
         self.launches.append((name, device_index, stream_ptr))
+        self.splits.append(splits)
         dtype = DTYPES[name.split("/")[2]]
 
         def view(pointer, strides, nheads, seqlen):
             return at(pointer, (batch, nheads, seqlen, headdim), (*strides, 1), dtype)
 
+        mask = None
+        if mask_kind:
+            assert name.startswith("split_kv") or name.endswith("/masked")
+            mask_dtype = {1: torch.bool, 2: dtype, 3: torch.float32}[mask_kind]
+            mask = at(mask_ptr, (batch, nheads_q, seqlen_q, seqlen_k), mask_strides, mask_dtype)
         out, lse = attention_reference(
             view(q_ptr, q_strides, nheads_q, seqlen_q),
             view(k_ptr, k_strides, nheads_kv, seqlen_k),
             view(v_ptr, v_strides, nheads_kv, seqlen_k),
             scale=scale,
             diagonal=diagonal,
+            attn_mask=mask,
             return_lse=True,
         )
         view(out_ptr, out_strides, nheads_q, seqlen_q).copy_(out)
@@ -109,14 +144,20 @@ def at(pointer: int, shape, strides, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides)
 
 
+def scratch(pointer: int, shape) -> torch.Tensor:
+    strides = torch.empty(shape, device="meta").stride()
+    return at(pointer, shape, strides, torch.float32)
+
+
 @pytest.fixture
 def emulator(monkeypatch):
     """ffpa on CPU tensors, which it takes for tensors on an H200."""
     emulator = Emulator()
-    support._select_built.cache_clear()
+    support._fitting_built.cache_clear()
     monkeypatch.setattr(extension, "module", lambda: emulator)
     monkeypatch.setattr(inputs, "DEVICE_TYPE", "cpu")
-    monkeypatch.setattr(support, "device_limits", lambda index: H200)
+    monkeypatch.setattr(support, "build_limits", lambda index: H200)
+    monkeypatch.setattr(split_kv, "device_limits", lambda index: H200)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     yield emulator
-    support._select_built.cache_clear()
+    support._fitting_built.cache_clear()

@@ -9,6 +9,7 @@ import numpy as np
 
 from ffpa.record import Environment, Row, append_rows, iqr_of, median_of, remember
 from ffpa.record.environment import Build, Gpu, Run, Software
+from ffpa.record.profile import KernelProfile, Profiles
 
 SOURCES = "a" * 64
 OTHER_SOURCES = "b" * 64
@@ -83,6 +84,170 @@ def headdim_rows(**fields: Any) -> list[Row]:
     return rows
 
 
+def other_rows(**fields: Any) -> list[Row]:
+    """The other experiments with what their figures have to cope with."""
+    return [
+        entry
+        for make in (_accumulation, _ablation, _seqlen, _scenarios, _accuracy, _peers, _roofline)
+        for entry in make({"experiment": make.__name__.removeprefix("_"), **fields})
+    ]
+
+
+def profiles() -> Profiles:
+    """Counters of two launches."""
+    shares = {"tensor_pct": 61.0, "issue_pct": 30.0, "shared_pct": 55.0, "l2_pct": 40.0}
+    rates = {"dram_pct": 5.0, "dram_tb_per_s": 0.25, "l2_tb_per_s": 5.1, "clock_mhz": 1612.0}
+    counts = {"shared_wavefronts": 1000, "bank_conflicts": 3, "registers": 168, "smem_bytes": 1024}
+    common = row("naive", "f32", 512).model_dump(
+        include={"dtype", "batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "headdim"}
+    )
+    entries = [
+        KernelProfile(
+            kernel=kernel, acc="f32", instance=f"{kernel}/d512/fp16/f32", entry="x",
+            duration_ms=6.1, warps_per_sm=12.0, stalls={"wait": 0.6, "selected": 0.4},
+            **common, **shares, **rates, **counts,
+        )
+        for kernel in ("split_d-sm80", "split_d-sm90")
+    ]  # fmt: skip
+    return Profiles(
+        schema=1, started="2026-01-01T00:00:00Z", tool="Nsight Compute 1", env_hash=ENV_HASH,
+        source_hash=SOURCES, profiles=entries,
+    )  # fmt: skip
+
+
+def _accumulation(fields: dict[str, Any]) -> list[Row]:
+    accs = {"f16": 3e-3, "f32": 3e-4, "qk32_pv16": 2.4e-3, "qk16_pv32": 1.6e-3, "f16f32": 7e-4}
+    return [
+        row(kernel, acc, dim, rate, **({"err_rel": error} if rate else {}), **fields)
+        for dim in (320, 512, 576, 768, 1024)
+        for number, (acc, error) in enumerate(accs.items())
+        for kernel, rate in (
+            ("split_d-sm80", 300.0 - 10 * number - dim / 20),
+            ("split_d-sm90", 620.0 - dim / 10 if acc in ("f16", "f32") else None),
+        )
+    ] + [row("sdpa-efficient", None, dim, 130.0, **fields) for dim in (320, 512, 576, 768, 1024)]
+
+
+def _ablation(fields: dict[str, Any]) -> list[Row]:
+    variants = {"": 314.0, "stages1": 198.0, "padding": 277.0, "stages3": 316.5}
+    return [
+        *(row("split_d-sm80", "f32", 512, rate, variant=name, **fields)
+          for name, rate in variants.items()),
+        row("split_d-sm80", "f32", 512, variant="warps4x2", **fields),
+        row("sdpa-efficient", None, 512, 145.0, **fields),
+    ]  # fmt: skip
+
+
+def _seqlen(fields: dict[str, Any]) -> list[Row]:
+    rows = []
+    for dim in (320, 512, 1024):
+        for power in range(9, 16):
+            size = {"seqlen_q": 2**power, "seqlen_k": 2**power} | fields
+            share = 1 - 2.0 ** (8 - power)
+            long = power == 15
+            rows += [
+                row("sdpa-efficient", None, dim, 140 * share, **size),
+                row("sdpa-flash", None, dim, **size),
+                row("sdpa-math", None, dim, None if long else 40 * share, **size),
+                row("split_d-sm80", "f32", dim, 310 * share, **size),
+                row("split_d-sm90", "f16", dim, None if long else 650 * share, **size),
+                row("split_d-sm90", "f32", dim, 640 * share, **size),
+                row("ceiling-matmul", None, dim, 700 * share, **size),
+            ]
+    return rows
+
+
+def _scenarios(fields: dict[str, Any]) -> list[Row]:
+    gemma = {"nheads_q": 8, "nheads_kv": 4, "causal": True, "dtype": "bf16"}
+    vae = {"nheads_q": 1, "nheads_kv": 1, "seqlen_q": 4096, "seqlen_k": 4096}
+    unnamed = {"batch": 3}
+    return [
+        row(kernel, acc, 512, rate, **sizes, **fields)
+        for sizes in (gemma, vae, unnamed)
+        for kernel, acc, rate in (
+            ("sdpa-efficient", None, 126.0),
+            ("sdpa-cudnn", None, None),
+            ("sdpa-math", None, 18.0),
+            ("split_d-sm80", "f16", None if "causal" in sizes else 290.0),
+            ("split_d-sm80", "f32", 317.0),
+            ("split_d-sm90", "f32", 697.0),
+            ("ceiling-matmul", None, 700.0),
+        )
+    ]
+
+
+def _accuracy(fields: dict[str, Any]) -> list[Row]:
+    rows = []
+    nan = {"status": "wrong_result", "reason": "the output holds NaN or infinity",
+           "err_rel": None, "err_max": None}  # fmt: skip
+    for dim in (64, 512, 1024):
+        for length in (1024, 8192, 32768):
+            for scale in (1.0, 16.0, 64.0, 256.0):
+                size = {"seqlen_q": length, "seqlen_k": length, "input_scale": scale} | fields
+                f16 = {"err_rel": 1e-4 * scale * dim**0.5} if scale < 256 else nan
+                rows += [
+                    row("sdpa-efficient", None, dim, 130.0, err_rel=2.8e-4, **size),
+                    row("split_d-sm80", "f16", dim, 300.0, **f16, **size),
+                    row("split_d-sm80", "f32", dim, 300.0, err_rel=2.9e-4, **size),
+                ]
+                rate, error = (None, {}) if length > 16384 else (600.0, f16)
+                rows.append(row("split_d-sm90", "f16", dim, rate, **error, **size))
+    return rows
+
+
+def _peers(fields: dict[str, Any]) -> list[Row]:
+    rows = []
+    for dim in (64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 768, 896, 1024):
+        rows += [
+            row("sdpa-efficient", None, dim, 130.0, **fields),
+            row("sdpa-cudnn", None, dim, 600.0 if dim <= 256 else None, **fields),
+            row("flex", None, dim, 90.0 if dim <= 512 else None, **fields),
+            row("split_d-sm80", "f32", dim, 300.0, **fields),
+            row("split_d-sm90", "f32", dim, 630.0, **fields),
+            row("ceiling-matmul", None, dim, 690.0, **fields),
+        ]
+    return rows
+
+
+def _roofline(fields: dict[str, Any]) -> list[Row]:
+    rows = []
+    for dim in (64, 128, 256, 320, 512, 576, 768, 1024):
+        rows += [
+            row("naive", "f32", dim, 5.0, **fields),
+            row("split_d-sm80", "f32", dim, 300.0, **fields),
+            row("split_d-sm90", "f16", dim, 640.0, **fields),
+            row("split_d-sm90", "f32", dim, 630.0, **fields),
+            row("ceiling-matmul", None, dim, 690.0, **fields),
+        ]
+    return rows
+
+
+def ladder_rows(**fields: Any) -> list[Row]:
+    """The ladder experiment: step 3 is wrong at one length, flash-attn 4 cannot run."""
+    steps = ("1-base", "2-async-copy", "3-eager-loads", "10-ring")
+    rows = []
+    for seqlen in (1024, 2048, 4096, 8192):
+        size = {
+            "experiment": "ladder",
+            "batch": 16,
+            "seqlen_q": seqlen,
+            "seqlen_k": seqlen,
+        } | fields
+        share = 16 * (seqlen / 8192) ** 2  # of the operations of the headline size
+        rates = {f"ladder-{step}": 160.0 + 40 * place for place, step in enumerate(steps)}
+        for kernel, rate in {**rates, "split_d-sm90": 640.0}.items():
+            wrong = {"status": "wrong_result", "reason": "relative error 0.5"}
+            fault = wrong if (kernel, seqlen) == ("ladder-3-eager-loads", 2048) else {}
+            rows.append(row(kernel, "f32", 128, rate / share, **size, **fault))
+        rows += [
+            row("sdpa-flash", None, 128, 320.0 / share, **size),
+            row("sdpa-cudnn", None, 128, 600.0 / share, **size),
+            row("flash-attn-4", None, 128, **size),
+            row("ceiling-matmul", None, 128, 650.0 / share, **size),
+        ]
+    return [one.model_copy(update=_true_rate(one)) for one in rows]
+
+
 def write(folder: Path, rows: list[Row]) -> Path:
     """A results folder that holds these rows and the environment they name."""
     for entry in rows:
@@ -99,3 +264,11 @@ def _samples(tflops: float, headdim: int, fields: dict[str, Any]) -> list[float]
     rng = np.random.default_rng([headdim, int(tflops * 10), fields.get("process", 1)])
     centre = FLOPS_PER_D * headdim / tflops / 1e9
     return [round(float(value), 6) for value in centre * rng.normal(1, 0.02, size=20)]
+
+
+def _true_rate(one: Row) -> dict[str, float]:
+    """row() counts the operations of the headline size."""
+    if one.median_ms is None:
+        return {}
+    operations = 4 * one.batch * one.nheads_q * one.seqlen_q**2 * one.headdim
+    return {"tflops": round(operations / one.median_ms / 1e9, 3)}

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from itertools import product
 
 import pytest
 import torch
@@ -99,6 +100,54 @@ REFUSED = {
     "row stride": (other(0, columns_of(65, 1)), {}, ValueError, ("query", "65", "multiples of 8")),
     "address": (other(2, misaligned), {}, ValueError, ("value starts 2 bytes past", "16", "clone")),
     "address of a slice": (other(1, columns_of(72, 4)), {}, ValueError, ("key starts", "8 bytes")),
+    "a mask that is no tensor": (
+        tensors(),
+        {"attn_mask": [[True]]},
+        TypeError,
+        ("attn_mask is a list", "Tensor"),
+    ),
+    "a mask of integers": (
+        tensors(),
+        {"attn_mask": torch.ones(6, 6, dtype=torch.int32)},
+        TypeError,
+        ("attn_mask is int32", "float16", "bool"),
+    ),
+    "a mask of other sizes": (
+        tensors(),
+        {"attn_mask": torch.ones(6, 7, dtype=torch.bool)},
+        ValueError,
+        ("(6, 7)", "(1, 4, 6, 6)"),
+    ),
+    "a mask of five dimensions": (
+        tensors(),
+        {"attn_mask": torch.ones(1, 1, 1, 6, 6, dtype=torch.bool)},
+        ValueError,
+        ("(1, 1, 1, 6, 6)", "(1, 4, 6, 6)"),
+    ),
+    "a mask elsewhere": (
+        tensors(),
+        {"attn_mask": torch.ones(6, 6, dtype=torch.bool, device="meta")},
+        ValueError,
+        ("attn_mask is on meta", "query on cpu"),
+    ),
+    "a mask and F16 sums": (
+        tensors(),
+        {"attn_mask": torch.ones(6, 6, dtype=torch.bool), "acc": "f16"},
+        NotImplementedError,
+        ("attn_mask is given", "acc=f16", "acc=f32"),
+    ),
+    "a mask and a kernel without": (
+        tensors(),
+        {"attn_mask": torch.ones(6, 6, dtype=torch.bool), "kernel": "split_d-sm90"},
+        NotImplementedError,
+        ("attn_mask is given", "split_d-sm90 takes none"),
+    ),
+    "gradient of a mask": (
+        tensors(),
+        {"attn_mask": torch.zeros(6, 6, requires_grad=True)},
+        NotImplementedError,
+        ("forward only", "no_grad"),
+    ),
     "gradient": (
         other(2, lambda t: t.requires_grad_()),
         {},
@@ -121,6 +170,9 @@ def test_bad_input_is_one_sentence_before_any_launch(emulator, inputs, options, 
     assert not emulator.launches
 
 
+MASKS = (None, torch.ones(1, dtype=torch.bool), torch.zeros(1, 1))
+
+
 def test_supports_has_the_signature_of_attention():
     signatures = [inspect.signature(f).parameters for f in (ffpa.attention, ffpa.supports)]
     assert signatures[0] == signatures[1]
@@ -130,14 +182,15 @@ def test_supports_has_the_signature_of_attention():
 def test_supports_agrees_with_the_call(emulator, headdim):
     for dtype in (torch.float16, torch.bfloat16):
         inputs = tensors((1, 1, 1, headdim), dtype=dtype)
-        for acc in ("f32", "f16", "qk16_pv32"):
-            support = ffpa.supports(*inputs, acc=acc)
+        for acc, mask in product(("f32", "f16", "qk16_pv32"), MASKS):
+            options = {"acc": acc, "attn_mask": mask}
+            support = ffpa.supports(*inputs, **options)
             if support:
-                ffpa.attention(*inputs, acc=acc)
+                ffpa.attention(*inputs, **options)
                 assert emulator.launches.pop()[0] == support.instance["name"]
             else:
                 with pytest.raises((ValueError, NotImplementedError)) as caught:
-                    ffpa.attention(*inputs, acc=acc)
+                    ffpa.attention(*inputs, **options)
                 assert str(caught.value) == support.reason
 
 
@@ -172,7 +225,7 @@ def test_gqa_reaches_the_kernel_unexpanded(nheads_q, nheads_kv):  # S06
 
 
 def test_named_kernels_and_the_default(emulator):
-    inputs = tensors((1, 1, 4, 500 // 8 * 8))
+    inputs = tensors((1, 1, 513, 500 // 8 * 8))
     for kernel in ("auto", "naive", "split_d-sm80", "split_d-sm80/d576/fp16/f32/stages1"):
         ffpa.attention(*inputs, kernel=kernel)
     assert [name for name, *_ in emulator.launches] == [
@@ -191,6 +244,30 @@ def test_causal_is_the_reference_with_both_alignments(seqlen_q, seqlen_k, align)
     out, lse = ffpa.attention(q, k, v, **options)
     exact, exact_lse = attention_reference(q, k, v, **options)
     assert out.equal(exact.half()) and lse.equal(exact_lse.float())
+
+
+@pytest.mark.parametrize("layout", ["whole", "row", "column", "heads", "transposed", "odd"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seqlen_q", [1, 40])
+def test_masks_broadcast_and_may_lie_anyhow(emulator, dtype, layout, seqlen_q):  # S12, S13
+    q, k, v = tensors((2, 4, seqlen_q, 64), (2, 2, 33, 64), dtype=torch.bfloat16)
+    shape = {
+        "row": (33,), "column": (seqlen_q, 1), "heads": (4, 1, 33), "transposed": (33, seqlen_q),
+        "odd": (2, 1, seqlen_q, 35),
+    }.get(layout, (2, 4, seqlen_q, 33))  # fmt: skip
+    mask = torch.randn(shape)
+    mask = mask > 0 if dtype == torch.bool else mask.to(dtype)
+    mask = mask.mT if layout == "transposed" else mask
+    mask = mask[..., 1:-1] if layout == "odd" else mask
+    for options in ({}, {"is_causal": True, "causal_align": "lower_right"}):
+        options |= {"attn_mask": mask, "return_lse": True}
+        out, lse = ffpa.attention(q, k, v, enable_gqa=True, **options)
+        exact, exact_lse = attention_reference(q, k, v, **options)
+        torch.testing.assert_close(out, exact.bfloat16(), rtol=0, atol=0)
+        assert lse.equal(exact_lse.float())
+    assert {name.split("/")[0] for name, *_ in emulator.launches} == {"split_kv-sm80"}
+    ffpa.attention(q, k, v, enable_gqa=True, attn_mask=mask, kernel="split_d-sm80")
+    assert emulator.launches[-1][0] == "split_d-sm80/d256/bf16/f32/masked"
 
 
 def test_a_missing_extension_names_the_command(monkeypatch):

@@ -68,13 +68,23 @@ def test_lists_multiply_out(tree):
 
 
 def test_variants_and_enums(tree):
-    extra = 'variant = "columns"\nfallback = true\nnarrow = true\nmax_seqlen_k = 99\n'
+    extra = 'variant = "columns"\nfallback = true\nnarrow = true\nmasks = true\nmax_seqlen_k = 99\n'
     extra += 'order = "columns"\nswizzle = false\n'
     instance = manifest.load(tree(KERNEL + CONFIG + extra))[0]
     assert instance.name == "toy-sm80/d64/fp16/f32/columns"
-    assert instance.fallback and instance.narrow
+    assert instance.fallback and instance.narrow and instance.masks
     assert instance.max_seqlen_k == 99
     assert instance.fields[-2:] == (("swizzle", "false"), ("order", "Order::columns"))
+
+
+def test_kernels_may_share_a_config_struct(tree):
+    root = tree(KERNEL + CONFIG)
+    own = manifest.load(root)[0].fields
+    header = root / "csrc/kernels/toy.cuh"
+    header.write_text('#include "kernels/shared.cuh"\nusing ToyConfig = SharedConfig;\n')
+    shared = CONFIG_HEADER.replace("ToyConfig", "SharedConfig")
+    (root / "csrc/kernels/shared.cuh").write_text(shared)
+    assert manifest.load(root)[0].fields == own
 
 
 def test_source_of_an_instance_names_fields_in_the_structs_order(tree):

@@ -1,5 +1,6 @@
 """Claims: the file itself, every kind of metric, every verdict, the exit code."""
 
+import itertools
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from synthetic import ENV_HASH, OTHER_SOURCES, SOURCES, row
 from ffpa.record import Row
 from ffpa.record.store import REPOSITORY
 from ffpa.report.__main__ import main
-from ffpa.report.claims import Claim, load_claims
+from ffpa.report.claims import Claim, Expect, load_claims
 from ffpa.report.results import Results
 from ffpa.report.verdicts import Verdict, judge
 from paper_figures.build import SHEETS
@@ -109,7 +110,7 @@ def test_a_failed_point_refutes_the_claim(status: str) -> None:
         claim({"kind": "every", **TFLOPS}, {"low": 0}), [*rows()[:1], bad, *rows()[2:]]
     )
     assert verdict.name == "does not hold"
-    assert f"512: {status}, broken" in verdict.why
+    assert verdict.why == f"D = 512: {status} (broken)"
 
 
 def test_a_point_that_this_machine_cannot_run_is_not_tested() -> None:
@@ -182,13 +183,130 @@ def test_ids_are_unique(tmp_path: Path) -> None:
         load_claims(write_claims(tmp_path / "claims.yaml", entry, entry))
 
 
+KEYS = {"headdim": "d", "seqlen_q": "n", "nheads_q": "h", "nheads_kv": "hkv"}
+KEYS |= {"input_scale": "measure.input_scale"}
+
+
+def swept(experiment: str) -> list[dict[str, Any]]:
+    """The points of an experiment as its file and those of its shapes give them."""
+    folder = REPOSITORY / "conf"
+    config = yaml.safe_load((folder / "experiment" / f"{experiment}.yaml").read_text())
+    axes = {
+        key: [yaml.safe_load(value) for value in str(values).split(",")]
+        for key, values in config["hydra"]["sweeper"]["params"].items()
+    }
+    fixed = {"n": config.get("n"), "h": config.get("h"), "causal": False, "dtype": "fp16"}
+    points = []
+    for values in itertools.product(*axes.values()):
+        point = fixed | dict(zip(axes, values, strict=True))
+        if "shape" in point:
+            point |= yaml.safe_load((folder / "shape" / f"{point['shape']}.yaml").read_text())
+        points.append({"hkv": point["h"], **point})
+    return points
+
+
+def changed(entry: Claim) -> dict[str, Any]:
+    """The point that a rate is compared with, in the words of the configuration."""
+    assert entry.metric.than is not None
+    select = entry.select.model_copy(update=entry.metric.than.model_dump(exclude_defaults=True))
+    sizes = {key: getattr(select, name)[0] for name, key in KEYS.items() if getattr(select, name)}
+    return sizes | {"causal": select.causal, "dtype": select.dtype}
+
+
 @pytest.mark.parametrize("entry", load_claims(), ids=lambda entry: entry.id)
 def test_project_claims_point_at_things_that_exist(entry: Claim) -> None:
+    if not (REPOSITORY / "conf" / "experiment" / f"{entry.experiment}.yaml").exists():
+        pytest.skip(f"there is no experiment {entry.experiment} yet")
     assert entry.where in {sheet.name for sheet in SHEETS}
     assert shlex.split(entry.command)[:3] == ["nox", "-s", "bench"]
     assert f"experiment={entry.experiment}" in entry.command
-    experiment = REPOSITORY / "conf" / "experiment" / f"{entry.experiment}.yaml"
-    swept = yaml.safe_load(experiment.read_text())["hydra"]["sweeper"]["params"]["d"]
-    assert set(entry.select.headdim) <= {int(dim) for dim in swept.split(",")}
+    points = swept(entry.experiment)
+    for name, key in KEYS.items():
+        wanted = getattr(entry.select, name)
+        assert set(wanted) <= {point[key] for point in points if key in point}, name
+    if entry.metric.than:
+        assert any(point.items() >= changed(entry).items() for point in points)
     assert not (entry.source == "paper" and entry.gate)
-    assert (entry.source == "ours") or entry.authors
+    assert (entry.source == "ours") or (entry.authors and entry.setting)
+
+
+def peer_rows() -> list[Row]:
+    """Three peers: one fast where it runs, one slower, one that runs nowhere."""
+    ours = [row("split_d-sm80", "f32", dim, rate) for dim, rate in RATES.items()]
+    return [
+        *ours,
+        *(row("sdpa-efficient", None, dim, 100.0) for dim in DIMS),
+        *(row("flex", None, dim, 140.0 if dim == 512 else None) for dim in DIMS),
+        *(row("sdpa-flash", None, dim) for dim in DIMS),
+    ]
+
+
+def test_over_peers_takes_the_fastest_that_ran_at_each_point() -> None:
+    entry = claim({"kind": "every", "over": "peers", **SPEEDUP}, {"low": 1.35}, judge="interval")
+    verdict = judged(entry, peer_rows())
+    assert verdict.name == "does not hold"  # 180 over 140 at D = 512
+    assert "outside at D = 512" in verdict.why
+    assert "fastest peer: FlexAttention, SDPA EA; could not run: SDPA flash" in verdict.why
+    lower = entry.model_copy(update={"expect": Expect(low=1.2)})
+    assert judged(lower, peer_rows()).name == "holds"
+
+
+def test_without_any_peer_nothing_is_claimed() -> None:
+    entry = claim({"kind": "every", "over": "peers", **SPEEDUP}, {"low": 0.0})
+    verdict = judged(entry, rows()[:4])
+    assert verdict.name == "not tested here" and "no peer in the same runs" in verdict.why
+
+
+def test_a_rate_relative_to_another_size() -> None:
+    causal = [row("split_d-sm80", "f32", 512, 160.0, causal=True, nheads_kv=kv) for kv in (4, 32)]
+    full = [row("split_d-sm80", "f32", 512, 180.0)]
+    than = {"kind": "every", "than": {"causal": False}, **TFLOPS}
+    select = {"headdim": [512], "causal": True, "nheads_kv": [32]}
+    entry = claim(than, {"low": 0.85, "high": 0.93}, select=select)
+    assert judged(entry, causal + full).name == "holds"
+    verdict = judged(entry, causal)
+    assert verdict.name == "not tested here" and "no rate with causal=False" in verdict.why
+
+
+def test_wrong_results_are_counted_apart_from_refusals() -> None:
+    refused = row("split_d-sm80", "f32", 320)
+    wrong = row("split_d-sm80", "f32", 512, 180.0, status="wrong_result", reason="0.5")
+    entry = claim({"kind": "wrong"}, {"high": 0}, select={"headdim": [], "dtype": None})
+    assert judged(entry, [refused]).name == "holds"
+    verdict = judged(entry, [refused, wrong])
+    assert (verdict.name, verdict.measured) == ("does not hold", "1")
+    assert verdict.why == "D=512 B=1 H=32 N=8192 fp16: wrong_result (0.5)"
+
+
+@pytest.mark.parametrize(
+    ("told", "name"), [(None, "not tested here"), (True, "holds"), (False, "does not hold")]
+)
+def test_determinism_needs_rows_that_tell(told: bool | None, name: str) -> None:
+    recorded = [row("split_d-sm80", "f32", dim, 100.0, repeats=told) for dim in DIMS]
+    assert judged(claim({"kind": "changing"}, {"high": 0}), recorded).name == name
+
+
+def test_registers_come_from_the_build_that_ran() -> None:
+    recorded = [
+        row("split_d-sm80", "f32", dim, 100.0, backend=f"split_d-sm80/d{dim}/fp16/f32")
+        for dim in DIMS
+    ]
+    entry = claim({"kind": "every", "of": "registers"}, {"low": 168, "high": 255})
+    verdict = judged(entry, recorded)
+    assert (verdict.name, verdict.measured) == ("holds", "168 to 255")
+    verdict = judged(entry, rows())
+    assert verdict.name == "not tested here" and "no recorded build" in verdict.why
+
+
+def test_an_input_scale_is_another_size() -> None:
+    large = [row("split_d-sm80", "f32", dim, 100.0, input_scale=16.0) for dim in DIMS]
+    entry = claim({"kind": "every", **TFLOPS}, {"low": 120})
+    assert judged(entry, [*rows(), *large]).name == "holds"
+    scaled = claim({"kind": "every", **TFLOPS}, {"low": 120}, select={"input_scale": [16]})
+    assert judged(scaled, [*rows(), *large]).name == "does not hold"
+
+
+def test_what_differs_is_told_only_where_a_claim_does_not_hold() -> None:
+    metric, differs = {"kind": "peak", **TFLOPS}, {"differs": "Another torch."}
+    assert judged(claim(metric, {"low": 1}, **differs), rows()).explanation == ""
+    assert judged(claim(metric, {"low": 999}, **differs), rows()).explanation == "Another torch."

@@ -3,40 +3,29 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import synthetic
 from matplotlib.colors import to_rgb
 
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report.names import EFFICIENT, Contestant
-from ffpa.report.results import PAPER_FOLDER, Results
+from ffpa.report.results import Results
 from ffpa.report.tables import headdim_panel, headdim_table, resource_table, to_tex
-from paper_figures import headdim, style
+from paper_figures import accuracy, headdim, scenarios, style
 from paper_figures.build import OUT, SHEETS, SUMS, build_all, toolkit
+from paper_figures.parts import notes_of
 
-PICTURES = ("headdim_speedup_f16", "headdim_speedup_f32", "headdim_tflops")
-TABLES = ("headdim_table", "build_table")
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic.write(tmp_path_factory.mktemp("results") / "gpu", synthetic.headdim_rows())
-
-
-@pytest.fixture(scope="module")
-def results(recorded: Path) -> Results:
-    return Results.load(recorded, synthetic.SOURCES)
-
-
-@pytest.fixture(scope="module")
-def built(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("out")
-    assert build_all(results, out) == ([sheet.name for sheet in SHEETS], [])
-    return out
+HEADDIM_PICTURES = ("headdim_speedup_f16", "headdim_speedup_f32", "headdim_tflops")
+PICTURES = (*HEADDIM_PICTURES, "peers", "accumulation", "accuracy", "seqlen", "scenarios",
+            "ablation", "roofline", "ladder", "bank_conflicts")  # fmt: skip
+TABLES = ("headdim_table", "build_table", "peers_table", "accumulation_table", "scenarios_table",
+          "ablation_table", "roofline_table", "profile_table", "ladder_table")  # fmt: skip
 
 
 def rebuild(recorded: Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,10 +41,22 @@ def sums(out: Path) -> dict[str, str]:
     return {name: digest for digest, name in (line.split("  ") for line in lines[1:])}
 
 
+def test_every_figure_of_the_paper_is_among_them(built: Path) -> None:
+    names = {entry["name"] for entry in json.loads((built / "figures.json").read_text())}
+    assert {*PICTURES, *TABLES} <= names
+
+
 def test_every_sheet_comes_in_every_format(built: Path) -> None:
-    expected = {f"{name}.{suffix}" for name in PICTURES for suffix in ("pdf", "svg", "png", "csv")}
-    expected |= {f"{name}.{suffix}" for name in TABLES for suffix in ("tex", "md", "csv")}
-    assert {path.name for path in built.iterdir()} == expected | {"figures.json", SUMS}
+    entries = json.loads((built / "figures.json").read_text())
+    formats = {entry["name"]: {Path(name).suffix for name in entry["files"]} for entry in entries}
+    for name, suffixes in formats.items():
+        picture = suffixes & {".pdf", ".svg", ".png"}
+        assert picture in (set(), {".pdf", ".svg", ".png"}), name
+        assert picture or {".tex", ".md", ".csv"} <= suffixes, name
+    assert all({".pdf", ".csv"} <= formats[name] for name in PICTURES)
+    assert all(".tex" in formats[name] for name in TABLES)
+    listed = {name for entry in entries for name in entry["files"]}
+    assert {path.name for path in built.iterdir()} == listed | {"figures.json", SUMS}
 
 
 def test_other_processes_dates_and_settings_give_the_same_bytes(
@@ -74,7 +75,7 @@ def test_other_processes_dates_and_settings_give_the_same_bytes(
         assert outcome.returncode == 0, outcome.stderr
         digests.append(sums(out))
     assert digests[0] == digests[1]
-    assert len(digests[0]) == 4 * len(PICTURES) + 3 * len(TABLES) + 1
+    assert len(digests[0]) >= 4 * len(PICTURES) + 3 * len(TABLES) + 1
 
 
 def test_sums_are_those_of_the_files(built: Path) -> None:
@@ -87,8 +88,11 @@ def test_committed_figures_are_those_of_the_recorded_rows(tmp_path: Path) -> Non
     if "headdim" not in results.experiments:
         assert not (OUT / SUMS).exists(), "figures without rows: nothing can have made them"
         return
-    names, missing = build_all(results, tmp_path)
-    assert names == [sheet.name for sheet in SHEETS] and not missing
+    names, faults, unrecorded = build_all(results, tmp_path)
+    assert not faults
+    for sheet in SHEETS:
+        missing = any(sheet.name in line.split(": ")[0].split(", ") for line in unrecorded)
+        assert (sheet.name in names) != missing
     committed = sums(OUT)
     for path in OUT.iterdir():
         if path.name != SUMS:
@@ -152,11 +156,27 @@ def test_captions_name_device_shape_marks_and_the_other_architecture(built: Path
         for entry in json.loads((built / "figures.json").read_text())
     }
     for name in PICTURES:
+        assert "Test GPU; " in captions[name]
+    for name in HEADDIM_PICTURES:
         assert "Test GPU; B=1 H=32 N=8192 fp16" in captions[name]
         assert "† sm_80 kernel compiled for sm_90" in captions[name]
         assert "STALE" not in captions[name]
     assert "W wrong result" in captions["headdim_tflops"]
     assert "could run at no D: SDPA flash" in captions["headdim_table"]
+    assert "95 % interval, 1 process" in captions["headdim_tflops"]
+
+
+def test_captions_tell_how_many_processes_stand_behind_the_points(tmp_path: Path) -> None:
+    rows = [
+        synthetic.row(kernel, acc, dim, 200.0, process=process)
+        for kernel, acc in (("sdpa-efficient", None), ("split_d-sm80", "f16"))
+        for dim in (320, 384)
+        for process in (1, 2, 3)
+        if (dim, process) != (384, 3)
+    ]
+    results = Results.load(synthetic.write(tmp_path / "gpu", rows), synthetic.SOURCES)
+    panel = headdim_panel(results.frame("headdim"))
+    assert "interval, 2 to 3 processes" in notes_of(results, panel, "tflops", "B=1")[0]
 
 
 def test_rows_of_other_sources_are_called_stale_in_the_picture(
@@ -164,8 +184,10 @@ def test_rows_of_other_sources_are_called_stale_in_the_picture(
 ) -> None:
     build_all(Results.load(recorded, synthetic.OTHER_SOURCES), tmp_path)
     for entry in json.loads((tmp_path / "figures.json").read_text()):
-        if entry["name"] != "build_table":
+        if entry["name"] in PICTURES and entry["name"] != "bank_conflicts":
             assert "STALE, recorded with other kernel sources" in entry["caption"]
+        if entry["name"] == "profile_table":
+            assert "STALE, of other kernel sources" in entry["caption"]
     for name in PICTURES:
         assert (tmp_path / f"{name}.png").read_bytes() != (built / f"{name}.png").read_bytes()
 
@@ -205,9 +227,10 @@ def test_without_rows_the_command_says_what_records_them(tmp_path: Path) -> None
 def test_what_the_rows_do_not_allow_is_left_out_by_name(tmp_path: Path) -> None:
     rows = [row for row in synthetic.headdim_rows() if row.acc != "f16"]
     folder = synthetic.write(tmp_path / "gpu", rows)
-    names, missing = build_all(Results.load(folder, synthetic.SOURCES), tmp_path / "out")
-    assert "headdim_speedup_f16" not in names and "headdim_speedup_f32" in names
-    assert len(missing) == 1 and missing[0].startswith("headdim_speedup_f16: ")
+    built = build_all(Results.load(folder, synthetic.SOURCES), tmp_path / "out")
+    assert "headdim_speedup_f16" not in built.names and "headdim_speedup_f32" in built.names
+    assert len(built.faults) == 1 and built.faults[0].startswith("headdim_speedup_f16: ")
+    assert any(line.startswith("seqlen: no rows of experiment seqlen") for line in built.unrecorded)
 
 
 def test_files_that_are_no_longer_made_go_and_strangers_stay(
@@ -242,7 +265,7 @@ def test_throttled_points_are_hollow_and_unpaired_ones_a_gap(tmp_path: Path) -> 
     folder = synthetic.write(tmp_path / "gpu", rows)
     results = Results.load(folder, synthetic.SOURCES)
     panel = headdim_panel(results.frame("headdim"), lambda one: one.acc == "f16")
-    notes = headdim._notes(results, panel, "speedup")
+    notes = notes_of(results, panel, "speedup", "B=1")
     assert "– nothing to compare with in the same run" in notes
     assert any(note.startswith("hollow: ") for note in notes)
     with style.styled():
@@ -251,3 +274,61 @@ def test_throttled_points_are_hollow_and_unpaired_ones_a_gap(tmp_path: Path) -> 
     hollow = [line for line in main.lines if line.get_markerfacecolor() == "white"]
     assert [list(line.get_xdata()) for line in hollow] == [[512]]
     assert [(text.get_position()[0], text.get_text()) for text in strip.texts] == [(576, "–")]
+
+
+def captions_and_data(built: Path, name: str) -> tuple[str, pd.DataFrame]:
+    entries = json.loads((built / "figures.json").read_text())
+    (caption,) = [entry["caption"] for entry in entries if entry["name"] == name]
+    return caption, pd.read_csv(built / f"{name}.csv")
+
+
+def test_overflow_is_where_the_largest_scaled_score_passes_the_largest_f16_number() -> None:
+    scale = accuracy.overflow_scale(4 * 8192**2)
+    assert 90 < scale < 110
+    assert accuracy.overflow_scale(8192**2) > scale  # fewer scores, smaller extremes
+
+
+def test_errors_that_are_no_numbers_are_marked_wrong(built: Path) -> None:
+    caption, data = captions_and_data(built, "accuracy")
+    assert "× cannot run; W wrong result" in caption
+    lost = data[(data["input_scale"] == 256) & (data["acc"] == "f16")]
+    assert len(lost) and lost["err_rel"].isna().all()
+
+
+def test_scenarios_are_called_by_their_files_and_strangers_by_their_sizes(built: Path) -> None:
+    _, data = captions_and_data(built, "scenarios")
+    strangers = {"D=512 B=3 H=32 N=8192 fp16"}
+    assert set(data["scenario"]) == {"gemma4-8-4", "vae-64x64"} | strangers
+    assert len(scenarios.names()) >= 10
+    table = (built / "scenarios_table.md").read_text()
+    assert " (5.60) |" in table
+    assert "could run none: SDPA cuDNN" in captions_and_data(built, "scenarios_table")[0]
+
+
+def test_the_ablation_starts_with_what_ships_and_shows_what_could_not_run(built: Path) -> None:
+    _, data = captions_and_data(built, "ablation")
+    assert list(data["choice"]) == ["as shipped", "stages3", "padding", "stages1", "warps4x2"]
+    table = pd.read_csv(built / "ablation_table.csv", dtype=str).set_index("configuration")
+    assert float(table.loc["stages1", "of shipped"]) == pytest.approx(198 / 314, abs=0.02)
+    assert table.loc["warps4x2", "TFLOP/s"] == "–"
+
+
+def test_the_roofline_is_relative_to_the_ceiling_of_the_same_run(built: Path) -> None:
+    caption, data = captions_and_data(built, "roofline")
+    assert "naive" not in set(data["kernel"])
+    ours = data[(data["kernel"] == "split_d-sm90") & (data["acc"] == "f32")]
+    assert ours["of_ceiling"].between(0.85, 0.97).all()
+    assert "hollow: share of cycles" in caption
+    table = pd.read_csv(built / "roofline_table.csv", dtype=str).set_index("D")
+    assert re.fullmatch(r"\d+ \(0\.4\d\), 255 \+ 16 B", table.loc["1024", "split_d-sm80 F32"])
+
+
+def test_the_profile_names_the_longest_stalls_but_not_issuing(built: Path) -> None:
+    table = (built / "profile_table.md").read_text()
+    assert "wait 60%" in table and "selected" not in table and "0.30 %" in table
+
+
+def test_lengths_at_which_nobody_ran_are_marked(built: Path) -> None:
+    caption, data = captions_and_data(built, "seqlen")
+    assert "could run nowhere: SDPA flash" in caption and "× cannot run" in caption
+    assert set(data["seqlen_q"]) == {2**power for power in range(9, 16)}

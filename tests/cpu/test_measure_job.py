@@ -106,6 +106,23 @@ def test_all_contestants_get_times_and_errors(kernel):
     assert rows["ceiling-matmul"].err_rel is None
 
 
+def test_a_second_launch_is_compared_bit_by_bit(kernel):
+    rows = rows_of([KERNEL, MATH, CEILING])
+    assert rows["split_d-sm80"].repeats is True
+    assert rows["sdpa-math"].repeats is None and rows["ceiling-matmul"].repeats is None
+    steady, launches = kernel.run, []
+
+    def unsteady(*tensors, **options):
+        launches.append(1)
+        output = steady(*tensors, **options)
+        output.view(-1)[0] += len(launches) * 2**-10
+        return output
+
+    kernel.run = staticmethod(unsteady)
+    row = rows_of([KERNEL])["split_d-sm80"]
+    assert row.repeats is False and row.status == "ok"
+
+
 def test_rates_are_work_over_the_median(kernel):
     row = rows_of([MATH])["sdpa-math"]
     flops = 4 * 4 * 48 * 64 * 64
@@ -236,6 +253,13 @@ def test_contestants_follow_the_settings():
         "sdpa-math",
         "ceiling-matmul",
     ]
+
+
+@pytest.mark.parametrize("n, labels", [(16, ["split_kv-sm80 f32"]), (17, [])])
+def test_the_kernel_for_few_queries_comes_with_few_queries(n, labels):
+    settings = point(n=n, h=64, acc={"f32": True}, kernels={"shipped": True}, baselines={})
+    found = contestants_of(settings, ["naive", "split_kv-sm80"])
+    assert [one.label for one in found if one.ours] == labels
 
 
 def test_the_naive_kernel_comes_once():

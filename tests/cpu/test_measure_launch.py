@@ -7,7 +7,7 @@ from ffpa.measure.ceiling import ImpossibleResultError
 from ffpa.measure.contestants import Contestant
 from ffpa.measure.faults import DeviceLostError
 from ffpa.measure.identity import identity, shape_of
-from ffpa.measure.launch import Launch, without_path
+from ffpa.measure.launch import Launch, run_all, without_path
 from ffpa.record import Row, load_environments, load_rows
 from ffpa.record.probe import probe
 from ffpa.settings import MeasureSettings, Settings
@@ -21,6 +21,7 @@ class Engine:
     slug = "test-gpu"
     source_hash = "c" * 64
     other_processes = 0
+    capacity = 2**37
 
     def __init__(self, outcomes):
         self.outcomes = outcomes
@@ -64,7 +65,7 @@ def launch(tmp_path, monkeypatch, capsys):
 
     def run(outcomes=None, *, read_rows=True, **changes):
         engine = Engine(outcomes or {})
-        monkeypatch.setattr(Launch, "_engine", lambda self, device: engine)
+        monkeypatch.setattr("ffpa.measure.launch.engine_for", lambda device: engine)
         one = Launch(["experiment=x"])
         for d in (64, 72, 80):
             one.add(OmegaConf.structured(Settings(d=d, results_dir=str(tmp_path), **changes)))
@@ -153,6 +154,15 @@ def test_a_damaged_results_file_is_named_before_anything_is_measured(launch, tmp
     assert "failed: adhoc.jsonl, line 1: run_id: Field required" in stderr
 
 
+def test_a_damaged_environment_is_told_without_a_traceback(launch, tmp_path):
+    path = tmp_path / "test-gpu" / "environment.json"
+    path.parent.mkdir()
+    path.write_text("{")
+    code, engine, _, stderr = launch()
+    assert (code, engine.measured) == (1, [])
+    assert stderr.startswith("failed: ") and "Traceback" not in stderr
+
+
 @pytest.mark.parametrize(
     ("argument", "published"),
     [
@@ -164,3 +174,27 @@ def test_a_damaged_results_file_is_named_before_anything_is_measured(launch, tmp
 )
 def test_published_commands_hold_no_paths(argument, published):
     assert without_path(argument) == published
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "measured"),
+    [
+        (DeviceLostError("the CUDA context is lost"), 1, [64]),
+        (KeyboardInterrupt(), 130, [64]),
+        (KeyError("oops"), 1, [64, 72]),
+    ],
+)
+def test_launches_go_on_after_a_failure_but_not_without_a_device(
+    outcome, code, measured, tmp_path, monkeypatch, capsys
+):
+    engine = Engine({64: outcome})
+    monkeypatch.setattr("ffpa.measure.launch.engine_for", lambda device: engine)
+    launches = []
+    for name, d in (("first", 64), ("second", 72)):
+        launches.append(Launch([f"experiment={name}"]))
+        settings = Settings(name=name, d=d, results_dir=str(tmp_path))
+        launches[-1].add(OmegaConf.structured(settings))
+    assert run_all(launches) == code
+    assert engine.measured == measured
+    output = capsys.readouterr().out
+    assert output.index("first") < output.index("second") and "about 0 minutes" in output

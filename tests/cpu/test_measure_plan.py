@@ -12,7 +12,7 @@ from ffpa.measure.contestants import Contestant
 from ffpa.measure.cpu import small
 from ffpa.measure.identity import Provenance, identity, shape_of
 from ffpa.measure.inputs import make_inputs
-from ffpa.measure.plan import forecast, is_recorded
+from ffpa.measure.plan import forecast, is_recorded, spread
 from ffpa.measure.shape import Shape
 from ffpa.measure.show import results_table, speedup
 from ffpa.record import Row, iqr_of, median_of
@@ -75,6 +75,30 @@ def test_a_forecast_counts_memory():
     assert forecast(settings, [KERNEL], []).gpu_bytes == inputs
     math = forecast(settings, [KERNEL, Contestant("sdpa-math")], []).gpu_bytes
     assert math == inputs + 12 * 32 * 8192**2
+
+
+def test_a_forecast_leaves_out_what_refused_when_it_was_recorded():
+    refusal = row(BASELINE, [], status="unsupported", reason="too wide")
+    both = [KERNEL, BASELINE]
+    assert forecast(Settings(), both, [refusal]) == forecast(Settings(), [KERNEL], [refusal])
+    assert forecast(Settings(), both, [refusal, row(BASELINE, [9000.0])]).seconds > 9.0
+
+
+def test_a_forecast_leaves_out_what_does_not_fit():
+    everyone = [KERNEL, Contestant("sdpa-math")]
+    fits = forecast(Settings(n=8192), everyone, [])
+    assert fits.gpu_bytes > forecast(Settings(n=8192), [KERNEL], []).gpu_bytes
+    too_long = Settings(n=32768)
+    assert forecast(too_long, everyone, []) == forecast(too_long, [KERNEL], [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(0, range(12)), (1, [0]), (2, [0, 11]), (3, [0, 6, 11]), (12, range(12)), (99, range(12))],
+)
+def test_a_sweep_is_thinned_evenly(limit, expected):
+    points = [Settings(seed=number) for number in range(12)]
+    assert [point.seed for point in spread(points, limit)] == list(expected)
 
 
 def test_the_cpu_model_gets_a_small_problem_of_the_same_kind():

@@ -35,7 +35,7 @@ def test_each_session_says_how_long_it_takes_and_whether_it_needs_a_gpu(sessions
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-@pytest.mark.parametrize("session", ["bench", "accuracy", "gpu_tests"])
+@pytest.mark.parametrize("session", ["bench", "accuracy", "gpu_tests", "profile", "reproduce"])
 def test_a_gpu_session_fails_without_a_gpu(session):  # X02, X03, C02
     done = nox("-s", session)
     output = done.stdout + done.stderr

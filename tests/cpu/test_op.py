@@ -94,7 +94,7 @@ def test_any_finite_scale(scale):  # N06
 @pytest.mark.parametrize("layout", [heads_first, heads_second, fused, padded])
 def test_opcheck(layout, return_lse):  # R04
     inputs = [layout(2, 3, n, 320) for n in (10, 12, 12)]
-    options = (True, None, False, "f32", "auto", "upper_left", return_lse)
+    options = (True, None, False, "f32", "auto", "upper_left", None, return_lse)
     torch.library.opcheck(torch.ops.ffpa.forward.default, (*inputs, *options))
 
 

@@ -46,6 +46,29 @@ def test_it_is_the_definition(seqlen_q, seqlen_k, mask, scale):
             torch.testing.assert_close((out[b, h], lse[b, h]), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(2, 6, 5, 9), (6, 1, 9), (5, 1), (9,)])
+def test_masks(shape):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 6, 5, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
+    mask = torch.randn(shape)
+    mask.masked_fill_(mask > 1, -torch.inf)
+    keys, values = (t.double().repeat_interleave(3, 1) for t in (k, v))
+    scores = 0.3 * q.double() @ keys.mT + mask
+    expected = scores.softmax(-1).nan_to_num() @ values, scores.logsumexp(-1)
+    for rows in (None, torch.tensor([4, 0, 2])):
+        chosen = slice(None) if rows is None else rows
+        found = attention_reference(
+            q, k, v, scale=0.3, attn_mask=mask, rows=rows, return_lse=True, row_chunk=2
+        )
+        for got, want in zip(found, expected, strict=True):
+            torch.testing.assert_close(got, want[:, :, chosen], rtol=1e-12, atol=1e-12)
+    visible = mask > -torch.inf
+    expected = attention_reference(
+        q, k, v, attn_mask=torch.zeros(shape).masked_fill_(~visible, -torch.inf)
+    )
+    assert attention_reference(q, k, v, attn_mask=visible).equal(expected)
+
+
 def probe(seqlen_q, seqlen_k, **options):
     """q = k = 0 and V[n] = n: each row is the mean of the key indexes that it sees."""
     zeros = torch.zeros(1, 1, max(seqlen_q, seqlen_k), 8)

@@ -1,12 +1,15 @@
 """The report page, its Markdown twin, and the README's generated blocks."""
 
+import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import synthetic
 
+from ffpa.record import Environment, remember
 from ffpa.report import page, readme
 from ffpa.report.__main__ import main
 from ffpa.report.claims import load_claims
@@ -104,7 +107,7 @@ def test_inlined_pictures_keep_their_references_apart(html: str) -> None:
 
 
 def test_verdicts_come_first_then_figures_then_rows_then_environment(html: str) -> None:
-    parts = ["<h2>Verdicts</h2>", "<svg", "Rows of headdim", "<h2>Environment</h2>"]
+    parts = ["Verdicts</h2>", "<svg", "Rows of headdim", "Environment</h2>"]
     places = [html.index(part) for part in parts]
     assert places == sorted(places)
     for claim in load_claims():
@@ -164,13 +167,19 @@ def test_a_stale_block_is_found_and_rewritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "README.md"
-    path.write_text("Before\n<!-- ffpa:support -->\nold\n<!-- /ffpa:support -->\nAfter\n")
+    path.write_text(
+        "Before\n<!-- ffpa:support -->\nnot made from data\n<!-- /ffpa:support -->\nAfter\n"
+    )
     assert main(["readme", "--check", "--readme", str(path)]) == 1
     assert "out of date" in capsys.readouterr().err
     assert main(["readme", "--readme", str(path)]) == 0
     assert main(["readme", "--check", "--readme", str(path)]) == 0
     text = path.read_text()
-    assert text.startswith("Before\n") and text.endswith("After\n") and "old" not in text
+    assert (
+        text.startswith("Before\n")
+        and text.endswith("After\n")
+        and "not made from data" not in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,3 +213,79 @@ def test_support_block_lists_every_kernel() -> None:
 )
 def test_head_dimensions_in_short(dims: list[int], text: str) -> None:
     assert readme._ranges(dims) == text
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of the authors' rows and a reviewer's, whose F16 kernel is faster and EA the same."""
+    root = tmp_path_factory.mktemp("reproduced")
+    theirs = [
+        entry
+        for dim in (320, 512, 576)
+        for entry in (
+            synthetic.row("sdpa-efficient", None, dim, 130.0, run_id="other", process=7),
+            synthetic.row("split_d-sm80", "f16", dim, 260.0, run_id="other", process=7),
+        )
+    ]
+    folders = [
+        synthetic.write(root / "authors" / "gpu", synthetic.headdim_rows()),
+        synthetic.write(root / "reproduced" / "gpu", theirs),
+    ]
+    remember(folders[1], other_environment())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "SITE", root / "site")
+        patch.setattr(page, "PAPER_FOLDER", folders[0])
+        page.write_page(folders, root / "site", synthetic.SOURCES)
+    return root / "site"
+
+
+def other_environment() -> Environment:
+    """That of the synthetic rows; it only says which run they come from."""
+    environment = synthetic.environment()
+    run = environment.runs["run"].model_copy(update={"started": "2026-02-02T00:00:00Z"})
+    return environment.model_copy(update={"runs": {"other": run}})
+
+
+@pytest.mark.parametrize("name", ["index.html", "index.md"])
+def test_a_reviewers_rows_lie_beside_the_authors(name: str, reproduced: Path) -> None:
+    text = unescape((reproduced / name).read_text())
+    heads = [text.index(head) for head in ("authors' rows (authors-gpu)", "reproduced-gpu")]
+    assert heads == sorted(heads)
+    assert "3 faster, 0 slower" in text and "not comparable" in text
+    assert "times as fast" in text
+
+
+def test_each_claim_has_a_verdict_of_either_side(reproduced: Path) -> None:
+    html = (reproduced / "index.html").read_text()
+    for claim in load_claims():
+        row = html[html.index(f'id="claim-{claim.id}"') :].split("</tr>")[0]
+        assert row.count('class="verdict ') == 2, claim.id
+    assert 'data-label="reproduced-gpu"' in html
+    # What differs is told beside a claim of the paper that does not hold.
+    assert "A baseline of torch" in html and "GH200, CUDA 12.8, torch 2.5.1" in html
+
+
+def test_facts_that_differ_are_shaded(reproduced: Path, html: str) -> None:
+    marked = re.findall(
+        r'<tr class="differs"><td>(.*?)</td>', (reproduced / "index.html").read_text()
+    )
+    assert "run: started" in marked and "software: torch" not in marked
+
+
+def test_each_experiment_names_the_commands_that_recorded_it(html: str) -> None:
+    assert "python run.py experiment=headdim  # 2026-01-01" in html
+
+
+@pytest.mark.parametrize("sources", [synthetic.SOURCES, synthetic.OTHER_SOURCES])
+def test_recorded_gpu_tests_are_told_and_go_stale(sources: str, tmp_path: Path) -> None:
+    folder = synthetic.write(tmp_path / "gpu", [synthetic.row("naive", "f32", 512, 1.0)])
+    record = {
+        "finished": "2026-01-01T00:00:00+00:00", "source_hash": synthetic.SOURCES,
+        "counts": {"passed": 7, "failed": 1, "skipped": 0},
+    }  # fmt: skip
+    (folder / "gpu_tests.json").write_text(json.dumps(record))
+    page.write_page([folder], tmp_path / "site", sources)
+    for name in ("index.html", "index.md"):
+        text = (tmp_path / "site" / name).read_text()
+        assert "GPU tests of 2026-01-01: 7 passed, 1 failed, 0 skipped" in text
+        assert ("STALE, of other sources" in text) == (sources != synthetic.SOURCES)

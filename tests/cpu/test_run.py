@@ -83,6 +83,26 @@ def test_an_experiment_brings_its_sweep_and_resumes(run):
     assert [row.headdim for row in run.rows("headdim")] == [64, 72, 80]
 
 
+def test_several_experiments_share_a_process_and_are_forecast_first(run):
+    done = run("experiment=ablation,headdim", "acc=f32", "measure=smoke", "d=64,72,80,88")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, _, rest = done.stdout.partition("about ")
+    assert "ablation-smoke" in first and "headdim-smoke" in first and "D=64" not in first
+    assert "D=64" in rest
+    # Of a sweep, smoke takes three points with both ends.
+    rows = [row for name in ("ablation-smoke", "headdim-smoke") for row in run.rows(name)]
+    assert [row.headdim for row in rows] == 2 * [64, 80, 88]
+    assert len({row.process for row in rows}) == 1
+    assert len({row.run_id for row in rows}) == 2
+
+
+def test_a_misspelt_experiment_stops_all_of_them(run):
+    done = run("experiment=headdim,nonsense", "d=64")
+    assert done.returncode == 1
+    assert "nonsense" in done.stdout + done.stderr
+    assert not run.results.exists()
+
+
 def test_another_seed_is_not_recorded_yet(run):
     run("d=64")
     run("d=64", "seed=1", "resume=true")
@@ -175,7 +195,7 @@ def test_ctrl_c_keeps_the_rows_so_far(run):
 def test_help_is_for_newcomers(run):
     done = run("--help")
     assert done.returncode == 0
-    assert done.stdout.count("python experiments/run.py ") == 3
+    assert done.stdout.count("python experiments/run.py ") == 4
     for word in ("headdim", "f16f32", "sdpa-efficient", "measure.KEY=VALUE", "vae-384"):
         assert word in done.stdout
 

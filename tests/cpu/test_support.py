@@ -6,10 +6,11 @@ import pytest
 from emulator import H200, build
 
 from ffpa import extension
-from ffpa.support import DeviceLimits, Problem, find
+from ffpa.support import FEW_QUERIES, DeviceLimits, Problem, find
 
 A100 = DeviceLimits((8, 0), 166912)
 RTX4090 = DeviceLimits((8, 9), 101376)
+SM90_NAMES = frozenset(i["name"] for i in build() if i["id"] == "split_d-sm90")
 PROBLEM = Problem(
     dtype="fp16", batch=1, nheads_q=32, nheads_kv=32, seqlen_q=8192, seqlen_k=8192, headdim=512
 )
@@ -26,6 +27,7 @@ def ask(limits=H200, kernel="auto", variant="", instances=None, **fields):
         (H200, 264, "split_d-sm90/d512/fp16/f32"),
         (H200, 520, "split_d-sm80/d576/fp16/f32"),  # no sm90 instance is wide enough
         (H200, 1024, "split_d-sm80/d1024/fp16/f32"),
+        (replace(H200, unschedulable=SM90_NAMES), 512, "split_d-sm80/d512/fp16/f32"),
         (A100, 512, "split_d-sm80/d512/fp16/f32"),
         (A100, 8, "split_d-sm80/d64/fp16/f32"),
         (RTX4090, 1024, "split_d-sm80/d1024/fp16/f32/stages2"),  # sm_80 code, less memory
@@ -52,7 +54,7 @@ def test_auto_takes_another_kernel_where_sums_would_stall():
         (H200, {"seqlen_q": 8448}, ""),  # two turns of 32 rows are one of 64
         (H200, {"seqlen_q": 8449}, "rows32"),  # three of 32 rows against two of 64
         (H200, {"seqlen_q": 64, "nheads_q": 330}, ""),  # five against three: it saves too little
-        (H200, {"seqlen_q": 1, "batch": 2, "nheads_q": 66}, "rows32"),
+        (H200, {"seqlen_q": 17, "batch": 2, "nheads_q": 66}, "rows32"),
         (H200, {"seqlen_q": 8192, "nheads_q": 32}, ""),
         (H200, {"seqlen_q": 4096, "headdim": 520}, "rows32"),
         (H200, {"seqlen_q": 4096, "headdim": 512, "kernel": "split_d-sm80"}, ""),  # has none
@@ -66,6 +68,81 @@ def test_auto_takes_another_kernel_where_sums_would_stall():
 def test_auto_takes_fewer_rows_where_that_saves_a_quarter(limits, fields, variant):
     few = {"headdim": 576, "nheads_q": 1, "nheads_kv": 1, **fields}
     assert ask(limits, **few).instance["variant"] == variant
+
+
+@pytest.mark.parametrize(
+    "limits, headdim, chosen",
+    [
+        (H200, 512, "split_kv-sm80/d512/fp16/f32"),
+        (A100, 520, "split_kv-sm80/d1024/fp16/f32"),
+        (RTX4090, 8, "split_kv-sm80/d512/fp16/f32"),
+    ],
+)
+def test_auto_splits_the_keys_of_few_queries(limits, headdim, chosen):
+    for seqlen_q in (1, FEW_QUERIES):
+        assert ask(limits, headdim=headdim, seqlen_q=seqlen_q).instance["name"] == chosen
+    many = ask(limits, headdim=headdim, seqlen_q=FEW_QUERIES + 1)
+    assert many and many.kernel != "split_kv-sm80"
+    named = ask(limits, "split_kv-sm80", headdim=headdim, seqlen_q=FEW_QUERIES + 1)
+    assert named.instance["name"] == chosen
+
+
+def test_few_queries_with_another_accumulator_take_another_kernel():
+    assert ask(seqlen_q=1, acc="f16").kernel == "split_d-sm90"
+
+
+@pytest.mark.parametrize(
+    "sizes, few",
+    [
+        ({"seqlen_q": 16, "batch": 64}, True),
+        ({"seqlen_q": 17}, False),  # in 32 heads
+        ({"seqlen_q": 512, "nheads_q": 1, "nheads_kv": 1}, True),
+        ({"seqlen_q": 513, "nheads_q": 1, "nheads_kv": 1}, False),
+        ({"seqlen_q": 64, "nheads_q": 4, "nheads_kv": 1, "batch": 2}, True),
+        ({"seqlen_q": 64, "nheads_q": 4, "nheads_kv": 1, "batch": 3}, False),
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_few_queries_are(sizes, few, masked):
+    assert (ask(masked=masked, **sizes).kernel == "split_kv-sm80") is few
+
+
+def test_a_build_of_that_kernel_alone_uses_it_for_many_queries():
+    alone = [i for i in build() if i["id"] == "split_kv-sm80"]
+    assert ask(instances=alone) and ask(instances=alone, masked=True)
+
+
+@pytest.mark.parametrize(
+    "limits, question, chosen",
+    [
+        (H200, {"headdim": 200}, "split_d-sm80/d256/fp16/f32/masked"),
+        (H200, {"headdim": 512}, "split_d-sm80/d1024/fp16/f32/masked"),
+        (A100, {"headdim": 512, "seqlen_q": 1}, "split_kv-sm80/d512/fp16/f32"),
+        (RTX4090, {"headdim": 512}, "split_kv-sm80/d512/fp16/f32"),  # less memory
+        (H200, {"kernel": "split_kv-sm80"}, "split_kv-sm80/d512/fp16/f32"),
+        (H200, {"kernel": "split_d-sm80"}, "split_d-sm80/d1024/fp16/f32/masked"),
+    ],
+)
+def test_a_mask_takes_a_kernel_that_knows_masks(limits, question, chosen):
+    assert ask(limits, masked=True, **question).instance["name"] == chosen
+
+
+def test_only_a_mask_takes_what_is_there_for_masks():
+    for kernel in ("auto", "split_d-sm80"):
+        for headdim in range(8, 1025, 8):
+            for limits in (H200, A100, RTX4090):
+                support = ask(limits, kernel, headdim=headdim)
+                assert support.instance["variant"] != "masked"
+    named = "split_d-sm80/d256/fp16/f32/masked"
+    assert ask(kernel=named, headdim=256).instance["name"] == named
+
+
+@pytest.mark.parametrize(
+    "question", [{"acc": "f16"}, {"kernel": "split_d-sm90"}, {"kernel": "naive"}]
+)
+def test_masks_are_refused_in_words(question):
+    refused = ask(masked=True, **question)
+    assert not refused and "attn_mask is given" in refused.reason
 
 
 @pytest.mark.parametrize(
@@ -109,6 +186,10 @@ def test_auto_never_takes_a_variant_for_comparison():
             ("16385", "16384", "stall", "acc=f32"),
         ),
         ({"kernel": "split_d-sm90", "limits": A100}, ("sm_90a", "sm_80", "FFPA_CUDA_ARCHS")),
+        (
+            {"kernel": "split_d-sm90", "limits": replace(H200, unschedulable=SM90_NAMES)},
+            ("512", "clusters", "split_d-sm90", "another kernel"),
+        ),
         ({"limits": DeviceLimits((12, 0), 101376)}, ("sm_120", "sm_80, sm_90, sm_90a")),
         ({"limits": DeviceLimits((8, 0), 65536)}, ("98304", "65536", "shared memory")),
     ],

@@ -96,14 +96,14 @@ def poisoned(tensor, rows=64, columns=8):
     return view
 
 
-def run_guarded(instance, q, k, v, diagonal):
+def run_guarded(instance, q, k, v, diagonal, splits=None):
     """Launch into NaN; every element has to be written, and none beside them."""
     batch, heads, seqlen, headdim = q.shape
     memory = q.new_full((batch, heads, seqlen + 2, headdim + 8), torch.nan)
     out = memory[:, :, 1:-1, :headdim]
     lse_memory = torch.full((batch * heads * seqlen + 64,), torch.nan, device=q.device)
     lse = lse_memory[:-64].view(batch, heads, seqlen)
-    launch(instance["name"], q, k, v, out, lse, headdim**-0.5, diagonal)
+    launch(instance, q, k, v, out, lse, headdim**-0.5, diagonal, splits=splits)
     assert not out.isnan().any() and not lse.isnan().any()
     assert memory.isnan().sum() == memory.numel() - out.numel()
     assert lse_memory[-64:].isnan().all()

@@ -58,7 +58,7 @@ def test_cuda_graph_replay(instance):
 @pytest.mark.parametrize("return_lse", [False, True])
 def test_opcheck(return_lse):  # R04
     q, k, v = (normal(2, 100, 3, 320, seed=seed).transpose(1, 2) for seed in range(3))
-    options = (True, None, False, "f32", "auto", "upper_left", return_lse)
+    options = (True, None, False, "f32", "auto", "upper_left", None, return_lse)
     torch.library.opcheck(torch.ops.ffpa.forward.default, (q, k, v, *options))
 
 

@@ -13,13 +13,15 @@ from ffpa.baselines import BASELINES
 from ffpa.errors import UnsupportedError
 from ffpa.record import AccName
 from ffpa.settings import Settings, SettingsError, accumulators, chosen
-from ffpa.support import DeviceLimits, Problem, find
+from ffpa.split_kv import KERNEL as SPLIT_KV
+from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, few_queries, find
 
 from .ceiling import CEILING, SCORE_BYTES, matmul_launch
 from .inputs import Inputs
 from .shape import Shape
 from .timer import Launch
 
+LADDER_PREFIX = "ladder-"
 ORACLE_KERNEL = "naive"  # right but slow: compared with only when asked for
 
 
@@ -55,11 +57,15 @@ class Ready:
 def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contestant]:
     """The contestants that the settings name. `compiled` are the kernel ids of this build.
 
-    `shipped` stands for all compiled kernels but the naive one, `all` for all; "id/variant" names
-    a variant.
+    `shipped` stands for the compiled kernels that kernel="auto" may take for so many queries,
+    `ladder` for the steps of the ladder, `all` for all; "id/variant" names a variant.
     """
     groups = {"all": list(dict.fromkeys(compiled))}
-    groups["shipped"] = [name for name in groups["all"] if name != ORACLE_KERNEL]
+    few = few_queries(settings.b * settings.h, settings.n)
+    groups["shipped"] = [
+        name for name in groups["all"] if name in AUTO_ORDER and (few or name != SPLIT_KV)
+    ]
+    groups["ladder"] = [name for name in groups["all"] if name.startswith(LADDER_PREFIX)]
     names = [member for name in chosen(settings.kernels) for member in groups.get(name, [name])]
     found = []
     for name in dict.fromkeys(names):

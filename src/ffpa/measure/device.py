@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from ffpa.inputs import DeviceLimits, device_limits
+from ffpa.support import DeviceLimits, build_limits
 
 from .ceiling import dense_peak_tflops
 from .faults import DeviceLostError
@@ -39,7 +39,7 @@ class CudaDevice:
 
     def __init__(self, index: int, telemetry: Telemetry) -> None:
         self.where = torch.device("cuda", index)
-        self.limits = device_limits(index)
+        self.limits = build_limits(index)
         self._telemetry = telemetry
         sm_count = torch.cuda.get_device_properties(index).multi_processor_count
         clock = telemetry.max_sm_clock_mhz()

@@ -23,6 +23,7 @@ from .cpu import CPU_KERNEL, model_point, small
 from .device import CudaDevice
 from .identity import Provenance
 from .job import Session, measure_point
+from .plan import H200_BYTES
 from .telemetry import Telemetry
 
 Progress = Callable[[str], None]
@@ -43,6 +44,7 @@ class Engine(Protocol):
     slug: str  # folder of the results
     source_hash: str
     other_processes: int | None
+    capacity: int  # bytes of memory
 
     def environment(self) -> Environment:
         """Machine, software and build."""
@@ -66,6 +68,8 @@ class Engine(Protocol):
 class Planner:
     """Contestants of a GPU run, known without a GPU: what dry_run=true needs."""
 
+    capacity = H200_BYTES
+
     def fit(self, settings: Settings) -> Settings:
         """As given."""
         return settings
@@ -84,6 +88,7 @@ class GpuEngine(Planner):
         telemetry = Telemetry(nvml)
         self._device = CudaDevice(self._index, telemetry)
         self._build: dict[str, Any] = ffpa.build_info()
+        self.capacity: int = torch.cuda.get_device_properties(self._index).total_memory
         self.slug = gpu_slug(torch.cuda.get_device_name(self._index))
         self.source_hash: str = self._build["source_hash"]
         self.other_processes = telemetry.other_processes()
@@ -108,6 +113,7 @@ class CpuEngine:
 
     slug = CPU_SLUG
     other_processes: int | None = None
+    capacity = H200_BYTES  # of the points as they were before they became small
 
     def __init__(self) -> None:
         self.source_hash = tree_source_hash()

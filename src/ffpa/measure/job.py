@@ -43,6 +43,7 @@ class Entry:
     backend: str
     ready: Ready | None = None
     error: Error | None = None
+    repeats: bool | None = None
     status: Status = "ok"
     reason: str | None = None
     first_s: float = 0.0
@@ -122,6 +123,10 @@ def admit(
         if entry.first_s > rules.warmup_s and not contestant.ours:
             # It may have been compiling: the second launch tells what it really takes.
             result, entry.first_s = launch_once(ready, device)
+        if contestant.ours:
+            again, _ = launch_once(ready, device)
+            entry.repeats = _same_bits(result, again)
+            del again
     except UnsupportedError as refusal:
         entry.fail("unsupported", str(refusal))
         return entry
@@ -144,6 +149,12 @@ def admit(
             f"measure.launch_timeout_s={rules.launch_timeout_s:g}",
         )
     return entry
+
+
+def _same_bits(first: object, second: object) -> bool:
+    """Whether two outputs agree in every bit, NaN included."""
+    assert isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
+    return torch.equal(first.view(torch.int16), second.view(torch.int16))
 
 
 def launch_once(ready: Ready, device: Device) -> tuple[object, float]:
@@ -182,6 +193,7 @@ def to_row(entry: Entry, rounds: Rounds, settings: Settings, session: Session) -
         tflops=round(entry.ready.flops / median / 1e9, 6) if entry.ready and median else None,
         err_rel=significant(error.relative) if error else None,
         err_max=significant(error.maximum) if error else None,
+        repeats=entry.repeats,
         rounds=len(samples),
         discarded=rounds.discarded if timed else 0,
         discard_reason=rounds.discard_reason if timed else None,

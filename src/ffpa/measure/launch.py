@@ -1,4 +1,4 @@
-"""One launch of run.py: the points that Hydra composed, run one after the other."""
+"""Launches of run.py: the points that Hydra composed, run one after the other in one process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -18,7 +19,7 @@ import ffpa
 from ffpa.record import Row, append_rows, load_rows, remember, results_dir, results_path
 from ffpa.record.environment import Run
 from ffpa.record.provenance import git_state, tree_source_hash
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.settings import Device, Settings, SettingsError, check, chosen
 from ffpa_build.errors import BuildError
 
@@ -27,22 +28,74 @@ from .cpu import MAX_SEQLEN
 from .engines import CpuEngine, Engine, GpuEngine, Planner
 from .faults import DeviceLostError, short_reason
 from .identity import Provenance, shape_of
-from .plan import Planned, forecast, is_recorded
+from .plan import Planned, forecast, is_recorded, spread
 from .preflight import no_device
-from .show import console, plan_table, progress_bar, results_table
+from .show import console, overview_table, plan_table, progress_bar, results_table
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
+FAULTS = (ImportError, BuildError, ValueError)  # of the build, the settings, or recorded files
+
+
+def run_all(launches: Sequence[Launch]) -> int:
+    """Run launches in turn, after telling what each will take; returns the exit code."""
+    plans = {launch.name: plan for launch in launches if (plan := launch.plan())}
+    if sum(map(len, plans.values())) > 1:
+        console().print(overview_table(plans))
+    code = 0
+    for launch in launches:
+        code = max(code, launch.finish())
+        if launch.over:
+            break
+    return code
+
+
+@cache
+def engine_for(device: Device) -> Engine:
+    """The GPU where there is one and it may be used, else the CPU model, and says so."""
+    if device is not Device.cpu and torch.cuda.is_available():
+        engine = GpuEngine()
+        if engine.source_hash != tree_source_hash():
+            print(
+                "the extension was built from other sources than those in csrc, rows will be "
+                "stale: rebuild it with pip install -e .",
+                file=sys.stderr,
+            )
+        return engine
+    if device is Device.cuda:
+        raise SettingsError(no_device())
+    why = "no CUDA device" if device is Device.auto else "device=cpu"
+    console().print(
+        f"{why}: the CPU model of the accumulators runs at N up to {MAX_SEQLEN}; it gives "
+        "errors, no throughput"
+    )
+    return CpuEngine()
+
+
+class Bench(NamedTuple):
+    """Where a launch runs and where its rows go."""
+
+    engine: Engine
+    provenance: Provenance
+    folder: Path
 
 
 class Launch:
-    """Collects the points of a run or sweep, then measures them in one process."""
+    """Collects the points of a run or sweep, then measures them."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = arguments
         self._points: list[Settings] = []
+        self._plan: list[Planned] | None = None
+        self._bench: Bench | None = None
         self._failures: list[str] = []
         self._run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         self._console = console()
+        self.over = False  # interrupted, or the device is lost: nothing more can run
+
+    @property
+    def name(self) -> str:
+        """The experiment."""
+        return self._points[0].results_name if self._points else ""
 
     def add(self, config: DictConfig) -> None:
         """Take a composed point; one that cannot be run is a failure of its own."""
@@ -54,63 +107,58 @@ class Launch:
         else:
             self._points.append(settings)
 
+    def plan(self) -> list[Planned]:
+        """Who runs at which points and what that is expected to take; [] when nothing can run."""
+        if self._plan is None:
+            try:
+                self._plan = self._make_plan() if self._points else []
+            except FAULTS as error:
+                self._failures.append(str(error))
+                self._plan = []
+        return self._plan
+
     def finish(self) -> int:
         """Run what was collected; returns the exit code."""
         code = 0
         try:
-            if self._points:
-                self._run_points()
+            if plan := self.plan():
+                self._run(plan)
         except KeyboardInterrupt:
             self._console.print("interrupted: rows so far are kept, go on with resume=true")
             code = INTERRUPTED
-        except (ImportError, BuildError, ValueError) as error:
+            self.over = True
+        except FAULTS as error:
             self._failures.append(str(error))
         for failure in self._failures:
             print(f"failed: {failure}", file=sys.stderr)
         return code or int(bool(self._failures))
 
-    def _run_points(self) -> None:
+    def _make_plan(self) -> list[Planned]:
         first = self._points[0]
+        points = spread(self._points, first.measure.max_points)
         if first.dry_run and first.device is not Device.cpu and not torch.cuda.is_available():
-            self._console.print(plan_table([_planned(Planner(), one) for one in self._points]))
-            return
-        engine = self._engine(first.device)
-        environment = engine.environment()
-        provenance = Provenance(self._run_id, environment.env_hash, engine.source_hash)
+            return [_planned(Planner(), one) for one in points]
+        engine = engine_for(first.device)
+        source = Provenance(self._run_id, engine.environment().env_hash, engine.source_hash)
         root = Path(first.results_dir).resolve() if first.results_dir else results_dir()
-        folder = root / engine.slug
+        self._bench = Bench(engine, source, root / engine.slug)
         # A sweep over N collapses to one point where the engine caps N.
-        points = list({str(one): one for one in map(engine.fit, self._points)}.values())
-        plan = [_planned(engine, one, folder, provenance) for one in points]
-        if first.dry_run:
+        points = list({str(one): one for one in map(engine.fit, points)}.values())
+        return [_planned(engine, one, self._bench) for one in points]
+
+    def _run(self, plan: Sequence[Planned]) -> None:
+        if self._points[0].dry_run:
             self._console.print(plan_table(plan))
             return
+        assert self._bench is not None
+        engine, provenance, folder = self._bench
         todo = [point for point in plan if not point.recorded]
         if skipped := len(plan) - len(todo):
             self._console.print(f"{skipped} of {len(plan)} points are recorded already")
         if todo:
             run = {self._run_id: self._describe(engine)}
-            remember(folder, environment.model_copy(update={"runs": run}))
+            remember(folder, engine.environment().model_copy(update={"runs": run}))
             self._measure(todo, engine, provenance, folder)
-
-    def _engine(self, device: Device) -> Engine:
-        if device is not Device.cpu and torch.cuda.is_available():
-            engine = GpuEngine()
-            if engine.source_hash != tree_source_hash():
-                print(
-                    "the extension was built from other sources than those in csrc, rows will be "
-                    "stale: rebuild it with pip install -e .",
-                    file=sys.stderr,
-                )
-            return engine
-        if device is Device.cuda:
-            raise SettingsError(no_device())
-        why = "no CUDA device" if device is Device.auto else "device=cpu"
-        self._console.print(
-            f"{why}: the CPU model of the accumulators runs at N up to {MAX_SEQLEN}; it gives "
-            "errors, no throughput"
-        )
-        return CpuEngine()
 
     def _measure(
         self,
@@ -128,6 +176,7 @@ class Launch:
                     rows = engine.measure(settings, contestants, provenance, bar.step)
                 except DeviceLostError as error:
                     self._failures.append(f"{shape}: {error}; the points after it did not run")
+                    self.over = True
                     break
                 except ImpossibleResultError as error:
                     self._failures.append(f"{shape}: {error}")
@@ -183,20 +232,22 @@ def _rows_path(folder: Path, settings: Settings) -> Path:
     return results_path(folder.parent, folder.name, settings.results_name)
 
 
-def _planned(
-    engine: Planner | Engine,
-    settings: Settings,
-    folder: Path | None = None,
-    provenance: Provenance | None = None,
-) -> Planned:
-    """A point with its forecast; with a results folder, also whether it is recorded there."""
+def _planned(engine: Planner | Engine, settings: Settings, bench: Bench | None = None) -> Planned:
+    """A point with its forecast; given where it runs, also whether it is recorded there."""
     contestants = engine.contestants(settings)
-    known: list[Row] = []
-    done = False
-    if folder and provenance and (path := _rows_path(folder, settings)).exists():
-        known = load_rows(path)
-        done = settings.resume and is_recorded(settings, contestants, known, provenance)
-    return Planned(settings, contestants, forecast(settings, contestants, known), done)
+    own = _rows_of(_rows_path(bench.folder, settings)) if bench else ()
+    known = own or _rows_of(_rows_path(PAPER_FOLDER, settings))
+    expected = forecast(settings, contestants, known, engine.capacity)
+    done = (
+        bench is not None
+        and settings.resume
+        and is_recorded(settings, contestants, own, bench.provenance)
+    )
+    return Planned(settings, contestants, expected, done)
+
+
+def _rows_of(path: Path) -> Sequence[Row]:
+    return load_rows(path) if path.exists() else ()
 
 
 def without_path(argument: str) -> str:

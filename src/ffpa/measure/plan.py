@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,9 @@ from .shape import Shape
 # TFLOP/s to plan with where nothing is recorded yet, about what an H200 does; never reported.
 ASSUMED_RATE = {"naive": 4.0, "sdpa-math": 40.0, "sdpa-efficient": 130.0, CEILING: 500.0}
 OTHER_RATE = 150.0
-POINT_OVERHEAD_S = 2.0  # inputs, reference, first launches
+POINT_OVERHEAD_S = 1.0  # inputs, reference, first launches
+COMPILE_S = {"flex": 40.0}  # before a first launch
+H200_BYTES = 139 * 2**30
 
 
 @dataclass(frozen=True)
@@ -37,23 +39,47 @@ class Planned(NamedTuple):
     recorded: bool  # resume=true skips it
 
 
+def spread(points: Sequence[Settings], limit: int) -> list[Settings]:
+    """At most `limit` points of a sweep, evenly spread with both ends; all of them for 0."""
+    last = len(points) - 1
+    if limit == 0 or limit > last:
+        return list(points)
+    steps = max(1, limit - 1)
+    return [points[round(step * last / steps)] for step in range(limit)]
+
+
 def forecast(
-    settings: Settings, contestants: Iterable[Contestant], recorded: Iterable[Row]
+    settings: Settings,
+    contestants: Iterable[Contestant],
+    recorded: Iterable[Row],
+    capacity: int = H200_BYTES,
 ) -> Forecast:
-    """Time from recorded medians of the same shape where there are any, else from assumed rates."""
+    """Time from recorded medians of the same shape where there are any, else from assumed rates.
+
+    Contestants that a device of `capacity` bytes has no room for, or that refused the shape when it
+    was recorded, take neither time nor memory.
+    """
     shape = shape_of(settings)
+    rows = [row for row in recorded if row.shape == _row_shape(settings)]
     known = {
-        (row.kernel, row.acc, row.variant): row.median_ms / 1000
-        for row in recorded
-        if row.median_ms is not None and row.shape == _row_shape(settings)
+        (row.kernel, row.acc, row.variant): row.median_ms / 1000 for row in rows if row.median_ms
     }
+    refused = {
+        (row.kernel, row.acc, row.variant) for row in rows if row.status == "unsupported"
+    } - set(known)
+    fitting = [
+        one
+        for one in contestants
+        if _gpu_bytes(shape, one) <= capacity and (one.kernel, one.acc, one.variant) not in refused
+    ]
     rules = settings.measure
     seconds = POINT_OVERHEAD_S + rules.warmup_s
-    for one in contestants:
+    for one in fitting:
         rate = ASSUMED_RATE.get(one.kernel, OTHER_RATE)
         launch = known.get((one.kernel, one.acc, one.variant), shape.flops / rate / 1e12)
-        seconds += _contestant_seconds(launch, rules)
-    return Forecast(seconds, _gpu_bytes(shape, contestants))
+        seconds += COMPILE_S.get(one.kernel, 0.0) + _contestant_seconds(launch, rules)
+    needs = [_gpu_bytes(shape, one) for one in fitting]
+    return Forecast(seconds, max(needs, default=shape.input_bytes))
 
 
 def _contestant_seconds(launch: float, rules: MeasureSettings) -> float:
@@ -62,13 +88,12 @@ def _contestant_seconds(launch: float, rules: MeasureSettings) -> float:
     return 2 * launch + max(least, min(rules.budget_s, most))
 
 
-def _gpu_bytes(shape: Shape, contestants: Iterable[Contestant]) -> int:
-    names = {one.kernel for one in contestants}
+def _gpu_bytes(shape: Shape, contestant: Contestant) -> int:
     extra = 0
-    if CEILING in names:
+    if contestant.kernel == CEILING:
         extra = min(SCORE_BYTES, 2 * shape.scores)
-    if "sdpa-math" in names:
-        extra = max(extra, 12 * shape.scores)
+    if contestant.kernel == "sdpa-math":
+        extra = 12 * shape.scores
     return shape.input_bytes + extra
 
 

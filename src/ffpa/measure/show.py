@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -80,6 +80,23 @@ def plan_table(plan: Sequence[Planned]) -> Table:
         )
     left = sum(expected.seconds for _, _, expected, recorded in plan if not recorded)
     table.caption = f"{len(plan)} points, about {left / 60:.1f} minutes"
+    return table
+
+
+def overview_table(plans: Mapping[str, Sequence[Planned]]) -> Table:
+    """One line per experiment: what it is expected to take."""
+    table = Table(title="experiments", title_justify="left", min_width=64)
+    table.add_column("experiment")
+    for column in ("points", "minutes", "GPU GiB"):
+        table.add_column(column, justify="right")
+    total = 0.0
+    for name, plan in plans.items():
+        todo = [point.forecast for point in plan if not point.recorded]
+        seconds = sum(point.seconds for point in todo)
+        total += seconds
+        memory = max((point.gpu_bytes for point in todo), default=0)
+        table.add_row(name, str(len(todo)), f"{seconds / 60:.1f}", f"{memory / 2**30:.1f}")
+    table.caption = f"about {total / 60:.0f} minutes, by recorded times or else as on an H200"
     return table
 
 

@@ -73,6 +73,7 @@ class Row(BaseModel):
     tflops: float | None = None
     err_rel: float | None = None  # root-mean-square error over the root mean square of the oracle
     err_max: float | None = None  # largest absolute error
+    repeats: bool | None = None  # whether a second launch gave the same bits; None: not compared
     rounds: Count = 0
     discarded: Count = 0
     discard_reason: str | None = None

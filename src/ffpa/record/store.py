@@ -22,6 +22,8 @@ def _repository() -> Path:
 
 REPOSITORY = _repository()
 CPU_SLUG = "cpu"
+PAPER_FOLDER = REPOSITORY / "experiments" / "results" / "h200"  # the rows that the paper rests on
+REPRODUCED = REPOSITORY / "reproduced"  # where nox -s reproduce puts a reviewer's
 
 
 def results_dir() -> Path:

@@ -6,9 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import compare, page, readme
+from ffpa.record.store import PAPER_FOLDER
+
+from . import compare, latex, page, readme
 from .claims import CLAIMS_FILE, load_claims
-from .results import PAPER_FOLDER, Results, recorded_folders
+from .results import Results, recorded_folders
 from .tables import to_markdown
 from .verdicts import Verdict, judge_all, summary
 
@@ -34,7 +36,7 @@ def _claims(options: argparse.Namespace) -> int:
         verdicts = judge_all(claims, results)
         print(f"{results.device} ({results.name}): {summary(verdicts)}\n")
         for verdict in verdicts:
-            print(_verdict_text(verdict))
+            print(_verdict_text(verdict, results.setting))
         failed += [f"{folder.name}: {verdict.claim.id}" for verdict in verdicts if verdict.fails]
         print()
     if failed:
@@ -58,13 +60,22 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _readme(options: argparse.Namespace) -> int:
-    if options.check:
-        text = options.readme.read_text()
-        if readme.rewrite(text) != text:
-            print(f"{options.readme} is out of date: run `nox -s report`", file=sys.stderr)
-            return 1
-    elif readme.update(options.readme):
-        print(f"{options.readme}: generated blocks rewritten")
+    stale = 0
+    for path in [options.readme] if options.readme else readme.PAGES:
+        text = path.read_text()
+        if not options.check:
+            if readme.update(path):
+                print(f"{path}: generated blocks rewritten")
+        elif readme.rewrite(text) != text:
+            print(f"{path} is out of date: run `nox -s report`", file=sys.stderr)
+            stale = 1
+    return stale
+
+
+def _latex(options: argparse.Namespace) -> int:
+    folder = options.results or PAPER_FOLDER
+    figures = options.figures or page.built_figures(folder)
+    print(latex.write_sample(Results.load(folder), figures, options.out))
     return 0
 
 
@@ -72,7 +83,7 @@ def _folders(options: argparse.Namespace) -> list[Path]:
     return [options.results] if options.results else recorded_folders() or [PAPER_FOLDER]
 
 
-def _verdict_text(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict, here: str) -> str:
     claim = verdict.claim
     lines = [f"{verdict.name:<15}  {claim.id}: {claim.statement}"]
     values = [f"expected {claim.expected}"]
@@ -83,6 +94,8 @@ def _verdict_text(verdict: Verdict) -> str:
     lines.append(" " * 17 + "; ".join(values))
     if verdict.why:
         lines.append(" " * 17 + verdict.why)
+    if verdict.explanation:
+        lines.append(" " * 17 + f"there {claim.setting}; here {here}. {verdict.explanation}")
     if verdict.name in ("stale", "not tested here"):
         lines.append(" " * 17 + f"to test it: {claim.command}")
     return "\n".join(lines)
@@ -99,7 +112,11 @@ def _parser() -> argparse.ArgumentParser:
     html = commands.add_parser("page", help="write the report page and its Markdown twin")
     html.add_argument("--out", type=Path, default=page.SITE, help="folder to write into")
     html.set_defaults(run=_page)
-    for command in (claims, html):
+    sample = commands.add_parser("latex", help="write a LaTeX sample with every figure and table")
+    sample.add_argument("--figures", type=Path, help="folder of the figures; by default the rows'")
+    sample.add_argument("--out", type=Path, default=latex.PAPER, help="folder to write into")
+    sample.set_defaults(run=_latex)
+    for command in (claims, html, sample):
         command.add_argument("--results", type=Path, help="one folder of rows; otherwise all")
 
     files = commands.add_parser("compare", help="two result files, point by point")
@@ -110,8 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     files.set_defaults(run=_compare)
 
-    blocks = commands.add_parser("readme", help="rewrite the README's generated blocks")
-    blocks.add_argument("--readme", type=Path, default=readme.README)
+    blocks = commands.add_parser("readme", help="rewrite the generated blocks of README and docs")
+    blocks.add_argument("--readme", type=Path, help="one page; otherwise all that have blocks")
     blocks.add_argument("--check", action="store_true", help="only tell whether it is up to date")
     blocks.set_defaults(run=_readme)
     return parser

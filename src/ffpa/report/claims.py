@@ -33,41 +33,80 @@ class Who(_Part):
         return Contestant(self.kernel, self.acc, self.variant)
 
 
-class Select(Who):
-    """Which points a claim is about."""
+class Sizes(_Part):
+    """Which shapes; an empty list stands for any."""
 
-    headdim: list[int] = Field(min_length=1)
-    dtype: DTypeName = "fp16"
-    causal: bool = False
+    headdim: list[int] = Field(default_factory=list)
+    seqlen_q: list[int] = Field(default_factory=list)
+    nheads_q: list[int] = Field(default_factory=list)
+    nheads_kv: list[int] = Field(default_factory=list)
+    input_scale: list[float] = Field(default_factory=list)
+    dtype: DTypeName | None = None
+    causal: bool | None = None
+
+    def __str__(self) -> str:
+        given = self.model_dump(exclude_defaults=True)
+        return ", ".join(
+            f"{name}={listed(value) if isinstance(value, list) else value}"
+            for name, value in given.items()
+        )
+
+
+class Select(Who, Sizes):
+    """Which points a claim is about.
+
+    With head dimensions given, one problem size is looked at: that of which most were measured.
+    """
+
+    dtype: DTypeName | None = "fp16"
+    causal: bool | None = False
 
 
 class Metric(_Part):
-    """One number, or one per D, made from the selected points.
+    """One number, or one per point, made from the selected points.
 
-    every: the quantity at each D. peak: its largest value. peak_at: the D of that. trend: Kendall's
-    tau of the quantity with D (-1: falls throughout, 1: rises throughout). step: value at D = `at`
-    over the value at the D before it. share_of_peak: value at D = `at` over the largest.
-    failures: how many of the points did not give a right result (takes no quantity).
+    every: the quantity at each point. peak: its largest value. peak_at: the D of that. trend:
+    Kendall's tau of the quantity with D (-1: falls throughout, 1: rises throughout). step: value
+    at D = `at` over that at the D before it. share_of_peak: value at D = `at` over the largest.
+    These take no quantity: failures counts the points without a right result, wrong those with a
+    wrong one, changing those whose second launch gave other bits.
     """
 
-    kind: Literal["every", "peak", "peak_at", "trend", "step", "share_of_peak", "failures"]
-    of: Literal["tflops", "speedup", "err_rel"] | None = None
-    over: Who | None = None  # speedup: whose time, err_rel: whose error is divided by
+    kind: Literal[
+        "every", "peak", "peak_at", "trend", "step", "share_of_peak",
+        "failures", "wrong", "changing",
+    ]  # fmt: skip
+    of: Literal["tflops", "speedup", "err_rel", "registers"] | None = None
+    # speedup: whose time, err_rel: whose error is divided by. "peers": at each point the fastest of
+    # the baselines that ran.
+    over: Who | Literal["peers"] | None = None
+    than: Sizes | None = None  # tflops: divided by those at these sizes
     at: int | None = None  # one of the selected D, and for a step not the first
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a number of points."""
+        return self.kind in ("failures", "wrong", "changing")
 
     @property
     def opponent(self) -> Contestant:
         """Whom a speed-up is over."""
-        return self.over.contestant if self.over else EFFICIENT
+        return self.over.contestant if isinstance(self.over, Who) else EFFICIENT
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if (self.of is None) != (self.kind == "failures"):
-            raise ValueError(f"metric {self.kind}: `of` is needed by all kinds but failures")
+        if (self.of is None) != self.counts:
+            raise ValueError(
+                f"metric {self.kind}: `of` is needed by all kinds but those that count"
+            )
         if (self.at is not None) != (self.kind in ("step", "share_of_peak")):
             raise ValueError(f"metric {self.kind}: `at` belongs to step and share_of_peak")
         if self.over and self.of not in ("speedup", "err_rel"):
             raise ValueError(f"metric {self.kind}: `over` belongs to speedup and err_rel")
+        if self.over == "peers" and self.of != "speedup":
+            raise ValueError(f"metric {self.kind}: `over: peers` belongs to speedup")
+        if self.than and (self.of, self.kind) != ("tflops", "every"):
+            raise ValueError(f"metric {self.kind}: `than` belongs to every tflops")
         return self
 
 
@@ -107,6 +146,8 @@ class Claim(_Part):
     hardware: list[str] = Field(default_factory=list)  # architectures, "sm_90"; none: any GPU
     gate: bool  # whether "does not hold" makes the command fail
     authors: str | None = None  # what the claim's authors measured, in their words
+    setting: str | None = None  # what they measured it on
+    differs: str | None = None  # what is different here, where that may change the verdict
     minutes: float = Field(gt=0)
     command: str
 
@@ -119,6 +160,8 @@ class Claim(_Part):
     @model_validator(mode="after")
     def _at_is_selected(self) -> Self:
         dims = sorted(self.select.headdim)
+        if not dims and self.metric.kind in ("trend", "peak_at"):
+            raise ValueError(f"metric {self.metric.kind} needs select.headdim")
         known = dims[1:] if self.metric.kind == "step" else dims
         if self.metric.at is not None and self.metric.at not in known:
             raise ValueError(f"metric.at {self.metric.at} is none of {listed(known)}")
@@ -148,6 +191,6 @@ def span(least: float, most: float) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def listed(dims: Iterable[int]) -> str:
-    """Head dimensions in a row."""
-    return ", ".join(map(str, dims))
+def listed(values: Iterable[object]) -> str:
+    """Values in a row."""
+    return ", ".join(map(str, values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from .statistics import Estimate
 MARGIN = 0.01  # differences below 1 % are no news: runs on another day differ by more
 
 Change = Literal["faster", "slower", "same", "unclear"]
+Points = dict[tuple[object, ...], Point]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,21 @@ def compare_files(
         FileNotFoundError: a file does not exist.
         ValueError: a line of a file is no valid row.
     """
-    ours, theirs = _points(first), _points(second)
+    return compare_points(_points(first), _points(second), margin)
+
+
+def compare_results(
+    first: Results, second: Results, margin: float = MARGIN
+) -> tuple[list[Comparison], list[str]]:
+    """As compare_files, for all experiments that both folders hold."""
+    shared = set(first.experiments) & set(second.experiments)
+    return compare_points(_points_of(first, shared), _points_of(second, shared), margin)
+
+
+def compare_points(
+    ours: Points, theirs: Points, margin: float = MARGIN
+) -> tuple[list[Comparison], list[str]]:
+    """Comparisons of the points that count on both sides, and a line on each of the others."""
     comparisons, left_out = [], []
     for key in dict.fromkeys([*ours, *theirs]):
         before, after = ours.get(key), theirs.get(key)
@@ -93,11 +109,15 @@ def _compare(before: Point, after: Point, margin: float) -> Comparison:
     return Comparison(before, after, ratio, verdict(ratio, margin))
 
 
-def _points(path: Path) -> dict[tuple[object, ...], Point]:
+def _points(path: Path) -> Points:
     results = Results(path.parent, tuple(load_rows(path)), {}, source_hash="")
+    return _points_of(results, results.experiments)
+
+
+def _points_of(results: Results, experiments: Iterable[str]) -> Points:
     return {
         (experiment, point.contestant, point.shape): point
-        for experiment in results.experiments
+        for experiment in experiments
         for point in results.points(experiment)
     }
 

@@ -51,6 +51,11 @@ class Contestant(NamedTuple):
         return self.kernel.startswith(CEILING_PREFIX)
 
     @property
+    def is_peer(self) -> bool:
+        """Whether it is somebody else's attention."""
+        return self.acc is None and not self.is_ceiling
+
+    @property
     def rank(self) -> tuple[int, str, str, str]:
         """Sorting key: the baseline, our kernels, the other baselines, ceilings."""
         if self == EFFICIENT:

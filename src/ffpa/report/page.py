@@ -14,10 +14,12 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 
 from .claims import Claim, load_claims
-from .results import PAPER_FOLDER, Results, shown
+from .compare import compare_results, comparison_table
+from .compare import summary as compare_summary
+from .results import Results, shown
 from .tables import GAP, to_markdown
 from .verdicts import Verdict, judge_all, summary
 
@@ -26,6 +28,17 @@ REDIRECTED = os.environ.get("FFPA_SITE")
 SITE = Path(REDIRECTED).resolve() if REDIRECTED else REPOSITORY / "site"
 COMMITTED_FIGURES = REPOSITORY / "paper_figures" / "out"
 PAPER_FIGURES = SITE / "figures" / "paper" if REDIRECTED else COMMITTED_FIGURES
+
+
+# In which a reader wants the experiments; others follow by name.
+ORDER = ("headdim", "peers", "accumulation", "accuracy", "seqlen", "scenarios", "ablation",
+         "ladder", "roofline")  # fmt: skip
+BESIDE = {
+    "first ms": "authors' ms",
+    "second ms": "ms here",
+    "first / second": "times as fast",
+    "second is": "here is",
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,8 @@ class Experiment:
     table: pd.DataFrame
     link: str
     stale: bool
+    figures: list[Figure]
+    commands: list[str]
 
 
 @dataclass(frozen=True)
@@ -58,12 +73,29 @@ class Device:
 
     results: Results
     verdicts: list[Verdict]
-    figures: list[Figure]
     experiments: list[Experiment]
+    beside_authors: pd.DataFrame | None  # times against those of the paper's folder
+    beside_summary: str = ""
 
     @property
     def summary(self) -> str:
-        return summary(self.verdicts)
+        """How the claims fared: this project's, then the paper's."""
+        ours = [verdict for verdict in self.verdicts if verdict.claim.source == "ours"]
+        papers = [verdict for verdict in self.verdicts if verdict.claim.source == "paper"]
+        return f"this project's claims {summary(ours)}; the paper's {summary(papers)}"
+
+    @property
+    def tests(self) -> str | None:
+        return tests_told(self.results)
+
+    @property
+    def is_authors(self) -> bool:
+        return self.results.folder == PAPER_FOLDER
+
+    @property
+    def title(self) -> str:
+        """Heads a column: the paper's rows are called the authors'."""
+        return f"authors' rows ({self.results.name})" if self.is_authors else self.results.name
 
     @property
     def stale(self) -> bool:
@@ -76,10 +108,9 @@ def write_page(
     """Write index.html and index.md into `out` from these results folders; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     claims = load_claims()
-    devices = []
-    for folder in folders:
-        results = Results.load(folder, source_hash)
-        devices.append(_device(results, judge_all(claims, results), out))
+    loaded = [Results.load(folder, source_hash) for folder in folders]
+    authors = next((results for results in loaded if results.folder == PAPER_FOLDER), None)
+    devices = [_device(results, judge_all(claims, results), authors, out) for results in loaded]
     # Claims are about GPUs: rows of the CPU model get no column of their own beside GPU rows.
     judged = [device for device in devices if device.results.capability] or devices
     context = {
@@ -87,7 +118,15 @@ def write_page(
         "judged": judged,
         "claims": claims,
         "verdicts": _verdict_table(claims, judged),
+        "drawn": {
+            figure.name: f"{device.results.name}-{figure.name}"
+            for device in reversed(judged)
+            for experiment in device.experiments
+            for figure in experiment.figures
+        },
         "environment": _environment_table([device.results for device in devices]),
+        "differing": _differing,
+        "settings": list(dict.fromkeys(claim.setting for claim in claims if claim.setting)),
         "command": "nox -s bench -- experiment=headdim",
     }
     pages = []
@@ -101,6 +140,12 @@ def write_page(
 def figures_folder(rows: Path) -> Path:
     """Where the figures made of a results folder lie; those of the paper are committed."""
     return PAPER_FIGURES if rows == PAPER_FOLDER else SITE / "figures" / rows.name
+
+
+def built_figures(rows: Path) -> Path:
+    """Where they lie already: the committed ones of the paper serve until others are built."""
+    folder = figures_folder(rows)
+    return COMMITTED_FIGURES if folder == PAPER_FIGURES and not folder.exists() else folder
 
 
 def experiment_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -126,21 +171,48 @@ def experiment_table(frame: pd.DataFrame) -> pd.DataFrame:
     return table.loc[:, (table != GAP).any()]
 
 
-def _device(results: Results, verdicts: list[Verdict], out: Path) -> Device:
-    experiments = []
-    for name in results.experiments:
-        frame = results.frame(name)
-        link = os.path.relpath(results.folder / f"{name}.jsonl", out)
-        stale = bool(frame["stale"].any())
-        experiments.append(Experiment(name, experiment_table(frame), link, stale))
+def _device(
+    results: Results, verdicts: list[Verdict], authors: Results | None, out: Path
+) -> Device:
     rebuild = "python -m paper_figures"
     if results.folder != PAPER_FOLDER:
         rebuild += f" --results {shown(results.folder)}"
-    folder = figures_folder(results.folder)
-    if folder == PAPER_FIGURES and not folder.exists():
-        folder = COMMITTED_FIGURES
-    figures = _figures(folder, out, rebuild, prefix=results.name.replace("/", "-"))
-    return Device(results, verdicts, figures, experiments)
+    figures = _figures(built_figures(results.folder), out, rebuild, prefix=results.name)
+    experiments = []
+    for name in sorted(results.experiments, key=_reading_order):
+        frame = results.frame(name)
+        experiments.append(
+            Experiment(
+                name=name,
+                table=experiment_table(frame),
+                link=os.path.relpath(results.folder / f"{name}.jsonl", out),
+                stale=bool(frame["stale"].any()),
+                figures=[figure for figure in figures if figure.experiment == name],
+                commands=results.commands(name),
+            )
+        )
+    if authors is None or authors is results or results.capability is None:
+        return Device(results, verdicts, experiments, None)
+    comparisons, left_out = compare_results(authors, results)
+    table = comparison_table(comparisons).rename(columns=BESIDE)
+    told = f"{compare_summary(comparisons)}, {len(left_out)} not comparable"
+    return Device(results, verdicts, experiments, table if len(table) else None, told)
+
+
+def tests_told(results: Results) -> str | None:
+    """What the GPU tests recorded beside the rows gave; None where none were."""
+    path = results.folder / "gpu_tests.json"
+    if not path.exists():
+        return None
+    record = json.loads(path.read_text())
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in record["counts"].items())
+    stale = "" if record["source_hash"] == results.source_hash else "; STALE, of other sources"
+    return f"GPU tests of {record['finished'][:10]}: {counts}{stale}"
+
+
+def _reading_order(experiment: str) -> tuple[int, str]:
+    place = ORDER.index(experiment) if experiment in ORDER else len(ORDER)
+    return place, experiment
 
 
 def _figures(folder: Path, out: Path, rebuild: str, prefix: str) -> list[Figure]:
@@ -209,17 +281,26 @@ def _environment_table(all_results: Sequence[Results]) -> pd.DataFrame:
     return pd.DataFrame({"fact": names, **cells})
 
 
+def _differing(cells: Sequence[str]) -> bool:
+    """Whether the facts of a line (after its name) are not all the same."""
+    return len(set(cells[1:])) > 1
+
+
 def _verdict_table(claims: Sequence[Claim], devices: Sequence[Device]) -> pd.DataFrame:
     """One line per claim, a column per results folder: what the HTML page shows as cards."""
     table = {
         "claim": [claim.statement for claim in claims],
         "source": [claim.source for claim in claims],
-        "authors": [claim.authors or GAP for claim in claims],
+        "paper": [claim.authors or GAP for claim in claims],
         "expected": [claim.expected for claim in claims],
     }
     for device in devices:
-        table[device.results.name] = [
-            "; ".join(part for part in (verdict.name, verdict.measured, verdict.why) if part)
+        table[device.title] = [
+            "; ".join(
+                part
+                for part in (verdict.name, verdict.measured, verdict.why, verdict.explanation)
+                if part
+            )
             for verdict in device.verdicts
         ]
     table["command"] = [f"`{claim.command}`" for claim in claims]

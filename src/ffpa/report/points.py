@@ -44,8 +44,17 @@ class Point:
         return self.deciding.status in ("ok", "throttled") and bool(self.deciding.samples_ms)
 
     @property
+    def repeats(self) -> bool | None:
+        """Whether second launches gave the same bits in all runs; None when none was compared."""
+        told = [row.repeats for row in self.rows if row.repeats is not None]
+        return all(told) if told else None
+
+    @property
     def size(self) -> str:
-        """The problem in short: "B=1 H=32/4 N=8192 fp16 causal", without D."""
+        """The problem in short: "B=1 H=32/4 N=8192 fp16 causal", without D.
+
+        Inputs that are not standard normal are told by their size: "inputs × 16".
+        """
         row = self.newest
         heads, lengths = f"{row.nheads_q}", f"{row.seqlen_q}"
         if row.nheads_kv != row.nheads_q:
@@ -53,7 +62,8 @@ class Point:
         if row.seqlen_k != row.seqlen_q:
             lengths += f"x{row.seqlen_k}"
         causal = " causal" if row.causal else ""
-        return f"B={row.batch} H={heads} N={lengths} {row.dtype}{causal}"
+        scale = "" if row.input_scale == 1 else f" inputs × {row.input_scale:g}"
+        return f"B={row.batch} H={heads} N={lengths} {row.dtype}{causal}{scale}"
 
     @property
     def timed(self) -> list[list[float]]:

@@ -10,19 +10,22 @@ import pandas as pd
 
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
+from ffpa.record.profile import Profiles, load_profiles
 from ffpa.record.provenance import tree_source_hash
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
 
 from . import statistics
 from .names import EFFICIENT, Contestant, compiled_for
 from .points import Point, Shape
 from .statistics import Estimate
 
-PAPER_FOLDER = REPOSITORY / "experiments" / "results" / "h200"
-
 
 class NoRowsError(Exception):
     """Nothing recorded to show; the message says which command records it."""
+
+
+class NotRecordedError(NoRowsError):
+    """An experiment, or the profile, of which nothing at all was recorded."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Results:
     rows: tuple[Row, ...]
     environments: dict[str, Environment]
     source_hash: str  # of the work tree: what rows have to match
+    profiles: Profiles | None = None
     _by_run: dict[tuple[object, ...], Row] = field(default_factory=dict, repr=False)
     _frames: dict[tuple[str, Contestant], pd.DataFrame] = field(default_factory=dict, repr=False)
 
@@ -51,14 +55,24 @@ class Results:
         }
         rows = [row for file in sorted(folder.glob("*.jsonl")) for row in load_rows(file)]
         rows.sort(key=lambda row: started.get(row.run_id, ""))
-        return cls(folder, tuple(rows), environments, source_hash or tree_source_hash())
+        profiles = load_profiles(folder)
+        return cls(folder, tuple(rows), environments, source_hash or tree_source_hash(), profiles)
 
     @property
     def name(self) -> str:
-        """The folder's name; with its parent's when it lies outside the project."""
-        if self.folder.is_relative_to(REPOSITORY):
+        """The folder's name; with its parent's when it is not among the committed ones."""
+        if self.folder.parent == PAPER_FOLDER.parent:
             return self.folder.name
-        return f"{self.folder.parent.name}/{self.folder.name}"
+        return f"{self.folder.parent.name}-{self.folder.name}"
+
+    @property
+    def setting(self) -> str:
+        """Device and software in short: "NVIDIA H200, CUDA 13.0, torch 2.11.0"."""
+        if self.environment is None:
+            return self.device
+        software = self.environment.software
+        cuda = f", CUDA {software.cuda_runtime}" if software.cuda_runtime else ""
+        return f"{self.device}{cuda}, torch {software.torch.split('+')[0]}"
 
     @property
     def environment(self) -> Environment | None:
@@ -82,6 +96,18 @@ class Results:
     def experiments(self) -> list[str]:
         return sorted({row.experiment for row in self.rows})
 
+    def commands(self, experiment: str) -> list[str]:
+        """The command lines that recorded an experiment's rows, with their dates."""
+        wanted = dict.fromkeys(
+            (row.env_hash, row.run_id) for row in self.rows if row.experiment == experiment
+        )
+        found = []
+        for env_hash, run_id in wanted:
+            environment = self.environments.get(env_hash)
+            if environment and (run := environment.runs.get(run_id)):
+                found.append(f"python {run.command}  # {run.started[:10]}")
+        return found
+
     def build_of(self, contestant: Contestant) -> Build | None:
         """How the extension that the newest rows of a kernel came from was compiled."""
         rows = [row for row in self.rows if _contestant(row) == contestant]
@@ -96,11 +122,11 @@ class Results:
         """Points of an experiment, ordered by contestant, then shape.
 
         Raises:
-            NoRowsError: the experiment was not recorded here.
+            NotRecordedError: the experiment was not recorded here.
         """
         rows = [row for row in self.rows if row.experiment == experiment]
         if not rows:
-            raise NoRowsError(
+            raise NotRecordedError(
                 f"no rows of experiment {experiment} in {shown(self.folder)}: "
                 f"`nox -s bench -- experiment={experiment}` on a machine with a GPU records them"
             )
@@ -121,6 +147,24 @@ class Results:
             if point.counts and row.samples_ms and other and other.status in ("ok", "throttled"):
                 pairs.append((other.samples_ms, row.samples_ms))
         return statistics.paired_ratio(pairs) if pairs else None
+
+    def over_peers(
+        self, experiment: str, contestant: Contestant
+    ) -> dict[Shape, tuple[Contestant, Estimate]]:
+        """By shape, the fastest of the baselines in the same processes, and the speed-up over it.
+
+        Shapes at which the contestant or every baseline failed are left out.
+        """
+        points = self.points(experiment)
+        peers = {point.contestant for point in points if point.contestant.is_peer}
+        found = {}
+        for point in points:
+            if point.contestant == contestant:
+                ratios = [(peer, self.speedup(point, peer)) for peer in sorted(peers)]
+                known = [(peer, ratio) for peer, ratio in ratios if ratio]
+                if known:
+                    found[point.shape] = min(known, key=lambda entry: entry[1].value)
+        return found
 
     def frame(self, experiment: str, over: Contestant = EFFICIENT) -> pd.DataFrame:
         """One line per point: identity, status, medians, rate, speed-up, errors, staleness."""
@@ -147,6 +191,7 @@ class Results:
         speedup = None if alone else self.speedup(point, over)
         return {
             "contestant": point.contestant,
+            "shape": point.shape,
             "experiment": row.experiment,
             "size": point.size,
             "kernel": row.kernel,
@@ -160,6 +205,7 @@ class Results:
             "seqlen_k": row.seqlen_k,
             "headdim": row.headdim,
             "causal": row.causal,
+            "input_scale": row.input_scale,
             "status": row.status,
             "reason": row.reason or "",
             "backend": row.backend,
@@ -170,16 +216,29 @@ class Results:
             **_columns("speedup", speedup),
             "err_rel": row.err_rel,
             "err_max": row.err_max,
+            "repeats": point.repeats,
+            "registers": self._registers(row),
             "samples": sum(len(row.samples_ms) for row in point.rows),
             "processes": len({_run(row)[:2] for row in point.rows}),
             "discarded": sum(row.discarded for row in point.rows),
             "stale": point.stale,
         }
 
+    def _registers(self, row: Row) -> int | None:
+        """Registers a thread of the kernel that ran, as compiled for the device."""
+        environment = self.environments.get(row.env_hash)
+        build = environment.builds.get(row.source_hash) if environment else None
+        if not environment or not environment.gpu or not build:
+            return None
+        device = (environment.gpu.capability or "").replace(".", "")
+        compiled = build.kernels.get(row.backend, {})
+        own = [costs for arch, costs in compiled.items() if arch.rstrip("a") == device]
+        return own[0]["registers"] if own else None
+
 
 def recorded_folders() -> list[Path]:
     """Device folders that hold rows: the paper's first, then by name."""
-    roots = dict.fromkeys([PAPER_FOLDER.parent, results_dir()])
+    roots = dict.fromkeys([PAPER_FOLDER.parent, results_dir(), REPRODUCED])
     found = {file.parent for root in roots for file in root.glob("*/*.jsonl")}
     return sorted(found, key=lambda folder: (folder != PAPER_FOLDER, folder))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import pandas as pd
@@ -12,13 +12,15 @@ from .results import NoRowsError, Results, contestants_in, only
 
 GAP = "–"
 HEADDIMS = range(320, 1025, 64)
-SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k"]
+SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "input_scale"]
 
 
 def headdim_panel(
-    frame: pd.DataFrame, contestants: Callable[[Contestant], bool] = lambda contestant: True
+    frame: pd.DataFrame,
+    contestants: Callable[[Contestant], bool] = lambda contestant: True,
+    dims: Sequence[int] = HEADDIMS,
 ) -> pd.DataFrame:
-    """The points of the headline figures: fp16, not causal, D = 320..1024, one problem size.
+    """The points of a figure over D: fp16, not causal, one problem size.
 
     Raises:
         NoRowsError: nothing of that kind was recorded.
@@ -27,22 +29,24 @@ def headdim_panel(
         (frame["dtype"] == "fp16")
         & ~frame["causal"].astype(bool)
         & (frame["variant"] == "")
-        & frame["headdim"].isin(HEADDIMS)
+        & frame["headdim"].isin(dims)
         & frame["contestant"].map(contestants)
     ]
     if panel.empty:
+        name = "/".join(sorted(set(frame["experiment"])))
         raise NoRowsError(
-            f"experiment {'/'.join(sorted(set(frame['experiment'])))} has no fp16 rows, not "
-            f"causal, of such contestants with D = {HEADDIMS[0]}..{HEADDIMS[-1]}: "
-            "`nox -s bench -- experiment=headdim` on a machine with a GPU records them"
+            f"experiment {name} has no fp16 rows, not causal, of such contestants with D = "
+            f"{dims[0]}..{dims[-1]}: `nox -s bench -- experiment={name}` on a machine with a GPU "
+            "records them"
         )
     return one_setting(panel)
 
 
 def one_setting(frame: pd.DataFrame) -> pd.DataFrame:
-    """The points of the problem size that has the most of them (the longer at a tie)."""
+    """The points of the size that has most of them; at a tie the longer, then smaller inputs."""
     sizes = frame.groupby(SETTING).size().reset_index(name="points")
-    chosen = sizes.sort_values(["points", "seqlen_k"]).iloc[-1]
+    order = ["points", "seqlen_k", "input_scale"]
+    chosen = sizes.sort_values(order, ascending=[True, True, False]).iloc[-1]
     return frame[(frame[SETTING] == chosen[SETTING]).all(axis="columns")]
 
 
@@ -51,12 +55,12 @@ def stale_labels(frame: pd.DataFrame) -> list[str]:
     return [contestant.label for contestant in contestants_in(frame[frame["stale"]])]
 
 
-def headdim_table(frame: pd.DataFrame) -> pd.DataFrame:
+def headdim_table(frame: pd.DataFrame, dims: Sequence[int] = HEADDIMS) -> pd.DataFrame:
     """TFLOP/s by D and contestant; our kernels with their speed-up over EA in brackets.
 
     Contestants that ran nowhere have no column: the caption names them.
     """
-    panel = headdim_panel(frame)
+    panel = headdim_panel(frame, dims=dims)
     table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
     for contestant in contestants_in(panel):
         points = only(panel, contestant).set_index("headdim")
@@ -66,9 +70,9 @@ def headdim_table(frame: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def headdim_caption(results: Results, frame: pd.DataFrame) -> str:
+def headdim_caption(results: Results, frame: pd.DataFrame, dims: Sequence[int] = HEADDIMS) -> str:
     """What the table over D rests on: device, size, notes, and who could not run."""
-    panel = headdim_panel(frame)
+    panel = headdim_panel(frame, dims=dims)
     sentences = [f"{results.device}; {panel.iloc[0]['size']}; medians in TFLOP/s"]
     sentences += sorted({f"{label}: {note}" for label, note in _notes(results, panel)})
     absent = [
@@ -95,7 +99,7 @@ def resource_table(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
     for contestant in contestants_in(panel):
         if contestant.is_ours:
-            cells = [_resources(results, contestant, dim) for dim in table["D"]]
+            cells = [resources(results, contestant, dim) for dim in table["D"]]
             if any(cell != GAP for cell in cells):
                 table[contestant.label] = cells
     if len(table.columns) == 1:
@@ -123,7 +127,9 @@ def to_tex(table: pd.DataFrame) -> str:
     """booktabs tabular."""
     styler = table.style.hide(axis="index").format(escape="latex")
     styler = styler.format_index(escape="latex", axis="columns")
-    text = str(styler.to_latex(hrules=True, column_format="r" * len(table.columns)))
+    # Words to the left, numbers to the right.
+    sides = ["l" if str(cells.iloc[0])[:1].isalpha() else "r" for _, cells in table.items()]
+    text = str(styler.to_latex(hrules=True, column_format="".join(sides)))
     return text.replace(GAP, "--")
 
 
@@ -142,7 +148,8 @@ def _cell(points: pd.DataFrame, dim: int) -> str:
     return text
 
 
-def _resources(results: Results, contestant: Contestant, dim: int) -> str:
+def resources(results: Results, contestant: Contestant, dim: int) -> str:
+    """Registers per thread, and bytes spilled if any, as compiled for the device."""
     build = results.build_of(contestant)
     device = (results.capability or "").replace(".", "")
     # A kernel runs any head dimension up to the one it was compiled for, on the nearest above.

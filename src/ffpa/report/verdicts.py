@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import pandas as pd
 from scipy import stats
 
-from .claims import Claim, Metric, Select, listed, span
-from .results import NoRowsError, Results
+from .claims import Claim, Metric, Select, Sizes, listed, span
+from .results import NoRowsError, Results, contestants_in, only
 from .tables import one_setting
 
 VerdictName = Literal["holds", "does not hold", "stale", "not tested here"]
@@ -29,6 +29,11 @@ class Verdict:
     name: VerdictName
     measured: str
     why: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """What differs from where the claim was made, when it does not hold here."""
+        return (self.claim.differs or "") if self.name == "does not hold" else ""
 
     @property
     def fails(self) -> bool:
@@ -64,74 +69,148 @@ def judge(claim: Claim, results: Results) -> Verdict:
     if untried := sorted(set(claim.select.headdim) - set(points["headdim"])):
         why = f"no rows for D = {listed(untried)}"
         return Verdict(claim, "not tested here", "", why)
-    verdict = _judge_points(claim, points, frame)
+    if points.empty:
+        why = f"no rows of {claim.experiment} with {claim.select}"
+        return Verdict(claim, "not tested here", "", why)
+    verdict = _judge_points(claim, points, frame, results)
     if points["stale"].any() and verdict.name != "not tested here":
         return Verdict(claim, "stale", verdict.measured, "recorded with other kernel sources")
     return verdict
 
 
-def _judge_points(claim: Claim, points: pd.DataFrame, frame: pd.DataFrame) -> Verdict:
-    if claim.metric.kind == "failures":
-        failed = points[~points["counts"].astype(bool)]
-        why = f"D = {_reasons(failed)}" if len(failed) else ""
-        return _compare(claim, _exact(len(failed)), why)
+def _judge_points(
+    claim: Claim, points: pd.DataFrame, frame: pd.DataFrame, results: Results
+) -> Verdict:
+    if claim.metric.counts:
+        return _count(claim, points)
     failed = points[points["status"].isin(FAILURES)]
     if len(failed):
-        return Verdict(claim, "does not hold", "", f"D = {_reasons(failed)}")
+        return Verdict(claim, "does not hold", "", _reasons(failed))
     idle = points[~points["counts"].astype(bool)]
     if len(idle):
-        return Verdict(claim, "not tested here", "", f"D = {_reasons(idle)}")
-    values = _quantity(claim, points, frame)
+        return Verdict(claim, "not tested here", "", _reasons(idle))
+    values, note = _quantity(claim, points, frame, results)
     if (blank := values[values["value"].isna()]).size:
-        why = f"no {claim.metric.opponent.label} in the same runs for D = {listed(blank.index)}"
+        why = f"no {_lacking(claim.metric)} for {_places(blank.index)}"
         return Verdict(claim, "not tested here", "", why)
-    return _compare(claim, _reduce(claim.metric, values))
+    return _compare(claim, _reduce(claim.metric, values), note)
+
+
+def _lacking(metric: Metric) -> str:
+    if metric.of == "registers":
+        return "recorded build"
+    if metric.of == "tflops":
+        return f"rate with {metric.than}"
+    return f"{'peer' if metric.over == 'peers' else metric.opponent.label} in the same runs"
+
+
+def _count(claim: Claim, points: pd.DataFrame) -> Verdict:
+    match claim.metric.kind:
+        case "failures":
+            counted = points[~points["counts"].astype(bool)]
+        case "wrong":
+            counted = points[points["status"] == "wrong_result"]
+        case _:
+            if points["repeats"].isna().all():
+                why = "the rows do not tell whether a second launch gave the same bits"
+                return Verdict(claim, "not tested here", "", why)
+            counted = points[points["repeats"].eq(False)]
+    return _compare(claim, _exact(len(counted)), _reasons(counted) if len(counted) else "")
 
 
 def _selected(frame: pd.DataFrame, select: Select) -> pd.DataFrame:
-    points = frame[
-        frame["contestant"].map(lambda contestant: contestant == select.contestant)
-        & (frame["dtype"] == select.dtype)
-        & (frame["causal"] == select.causal)
-        & frame["headdim"].isin(select.headdim)
-    ]
-    return one_setting(points) if len(points) else points
+    chosen = frame["contestant"].map(lambda contestant: contestant == select.contestant)
+    for name in Sizes.model_fields:
+        wanted = getattr(select, name)
+        if wanted is None or wanted == []:
+            continue
+        chosen &= frame[name].isin(wanted if isinstance(wanted, list) else [wanted])
+    points = frame[chosen]
+    if len(points) and select.headdim:
+        points = one_setting(points)
+    # What tells the points of a claim apart: D where it was asked for, else the whole problem.
+    place = points["headdim"] if select.headdim else _problems(points)
+    return points.assign(place=place).sort_values("headdim", kind="stable")
 
 
-def _quantity(claim: Claim, points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """value, low, high by D, ascending."""
-    name = claim.metric.of
-    by_dim = points.set_index("headdim").sort_index()
-    if name == "err_rel":
-        values = by_dim["err_rel"].astype(float)
-        if claim.metric.over:
-            select = claim.select.model_copy(update=claim.metric.over.model_dump())
-            values = values / _selected(frame, select).set_index("headdim")["err_rel"].astype(float)
-            values = values.reindex(by_dim.index)
-        return pd.DataFrame({"value": values, "low": values, "high": values})
-    columns = {"value": name, "low": f"{name}_low", "high": f"{name}_high"}
-    return pd.DataFrame({key: by_dim[column].astype(float) for key, column in columns.items()})
+def _problems(points: pd.DataFrame) -> pd.Series[str]:
+    return "D=" + points["headdim"].astype(str) + " " + points["size"]
+
+
+def _quantity(
+    claim: Claim, points: pd.DataFrame, frame: pd.DataFrame, results: Results
+) -> tuple[pd.DataFrame, str]:
+    """value, low, high by place, and what there is to say about them."""
+    metric, by_place = claim.metric, points.set_index("place")
+    if metric.over == "peers":
+        return _over_peers(claim, by_place, frame, results)
+    if metric.of == "err_rel":
+        values = by_place["err_rel"].astype(float)
+        if metric.over:
+            select = claim.select.model_copy(update=metric.over.model_dump())
+            theirs = _selected(frame, select).set_index("place")["err_rel"].astype(float)
+            values = (values / theirs).reindex(by_place.index)
+        return _columns(values, values, values), ""
+    if metric.of == "registers":
+        values = by_place["registers"].astype(float)
+        return _columns(values, values, values), ""
+    value, low, high = (
+        by_place[f"{metric.of}{end}"].astype(float) for end in ("", "_low", "_high")
+    )
+    if metric.than:
+        changed = metric.than.model_dump(exclude_defaults=True)
+        other = _selected(frame, claim.select.model_copy(update=changed)).set_index("place")
+        rates = other[["tflops", "tflops_low", "tflops_high"]].astype(float).reindex(by_place.index)
+        value, low, high = (
+            value / rates["tflops"], low / rates["tflops_high"], high / rates["tflops_low"]
+        )  # fmt: skip
+    return _columns(value, low, high), ""
+
+
+def _over_peers(
+    claim: Claim, by_place: pd.DataFrame, frame: pd.DataFrame, results: Results
+) -> tuple[pd.DataFrame, str]:
+    found = results.over_peers(claim.experiment, claim.select.contestant)
+    rivals = [found.get(shape) for shape in by_place["shape"]]
+    bounds = pd.DataFrame(
+        [rival[1][:3] if rival else (None, None, None) for rival in rivals],
+        columns=["value", "low", "high"],
+        index=by_place.index,
+        dtype=float,
+    )
+    ran = sorted({rival[0].label for rival in rivals if rival})
+    here = frame[frame["shape"].isin(by_place["shape"])]
+    tried = [one for one in contestants_in(here) if one.is_peer]
+    absent = [one.label for one in tried if not only(here, one)["counts"].any()]
+    note = f"fastest peer: {', '.join(ran)}"
+    if absent:
+        note += f"; could not run: {', '.join(absent)}"
+    return bounds, note
+
+
+def _columns(value: object, low: object, high: object) -> pd.DataFrame:
+    return pd.DataFrame({"value": value, "low": low, "high": high})
 
 
 def _reduce(metric: Metric, values: pd.DataFrame) -> pd.DataFrame:
     """The numbers to hold against the bounds: lines of value, low, high."""
-    dims = [int(dim) for dim in values.index]
-    by_dim = dict(zip(dims, values["value"].tolist(), strict=True))
-    peak = max(dims, key=lambda dim: by_dim[dim])
+    if metric.kind == "every":
+        return values
+    places = list(values.index)
+    by_place = dict(zip(places, values["value"].tolist(), strict=True))
+    peak = max(places, key=lambda place: by_place[place])
     match metric:
-        case Metric(kind="every"):
-            return values
         case Metric(kind="peak"):
             return values.loc[[peak]]
         case Metric(kind="peak_at"):
             return _exact(peak)
         case Metric(kind="trend"):
-            return _exact(stats.kendalltau(dims, list(by_dim.values())).statistic)
+            return _exact(stats.kendalltau(places, list(by_place.values())).statistic)
         case Metric(kind="step", at=int(at)):
-            return _exact(by_dim[at] / by_dim[dims[dims.index(at) - 1]])
+            return _exact(by_place[at] / by_place[places[places.index(at) - 1]])
         case Metric(kind="share_of_peak", at=int(at)):
-            return _exact(by_dim[at] / by_dim[peak])
-    raise AssertionError(f"metric {metric.kind} is not a number by D")
+            return _exact(by_place[at] / by_place[peak])
+    raise AssertionError(f"metric {metric.kind} is not a number by place")
 
 
 def _exact(number: float) -> pd.DataFrame:
@@ -152,12 +231,21 @@ def _compare(claim: Claim, numbers: pd.DataFrame, why: str = "") -> Verdict:
         measured += f" (intervals {span(least.min(), most.max())})"
     if claim.metric.kind == "every" and outside.any():
         where = numbers.index[outside]
-        why = "outside at " + ("every D" if outside.all() else f"D = {listed(where)}")
+        bad = "outside at " + ("every point" if outside.all() else _places(where))
+        why = "; ".join(part for part in (bad, why) if part)
     return Verdict(claim, "does not hold" if outside.any() else "holds", measured, why)
 
 
 def _reasons(points: pd.DataFrame) -> str:
-    return "; ".join(
-        f"{point['headdim']}: {point['status']}, {point['reason']}"
-        for _, point in points.iterrows()
-    )
+    """Where points failed, by status, with the first reason of each."""
+    told = []
+    for status, failed in points.groupby("status", sort=False):
+        reason = failed.iloc[0]["reason"]
+        told.append(f"{_places(failed['place'])}: {status}" + (f" ({reason})" if reason else ""))
+    return "; ".join(told)
+
+
+def _places(places: Iterable[object]) -> str:
+    """Head dimensions, or problems in short."""
+    values = list(places)
+    return ("D = " if all(isinstance(place, int) for place in values) else "") + listed(values)

@@ -1,0 +1,143 @@
+"""Kernels against the ceiling measured in the same rounds, and what a profiler's counters say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ffpa.record.profile import KernelProfile
+from ffpa.report.names import CEILING_PREFIX, Contestant
+from ffpa.report.results import NoRowsError, NotRecordedError, Results, contestants_in, only
+from ffpa.report.tables import GAP, headdim_panel, resources
+
+from . import style
+from .parts import curve, finish, height, marked, notes_of, running, write_data
+from .sheet import Sheet, save_table
+
+NAME, TABLE_NAME, PROFILE_NAME, PANEL = "roofline", "roofline_table", "profile_table", 1.6
+DIMS = (64, 128, 256, 320, 512, 576, 768, 1024)
+CEILING = Contestant(f"{CEILING_PREFIX}matmul")
+
+
+def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
+    """Draw the figure, save it with its data, return the caption."""
+    panel = panel_of(results, frame)
+    notes = notes_of(results, panel, "speedup", panel.iloc[0]["size"])
+    notes.append(
+        "ceiling: both matrix products of the same shapes alone, as torch.matmul, in the same "
+        "rounds; it stores the scores, so that a fused kernel may pass it"
+    )
+    profiled = _tensor_shares(results)
+    if profiled:
+        notes.append("hollow: share of cycles in which the tensor pipe is busy (Nsight Compute)")
+    present = contestants_in(panel)
+    with style.styled():
+        figure = style.new_figure(height(PANEL + 0.25, len(present), notes))
+        axes: Axes = figure.subplots()
+        for contestant in present:
+            points = only(panel, contestant)
+            curve(axes, contestant, points, "headdim", "speedup", marked(results, contestant), DIMS)
+            busy = [share for share in profiled if share[0] == contestant]
+            look = style.appearance(contestant)
+            axes.plot(
+                [dim for _, dim, _ in busy], [share for *_, share in busy],
+                **look | {"linestyle": "", "markerfacecolor": "white"},
+            )  # fmt: skip
+        axes.axhline(1, color=style.GREY, linewidth=0.8, linestyle=":")
+        axes.set_ylim(bottom=0)
+        axes.set_xticks(DIMS, [str(dim) for dim in DIMS], rotation=45)
+        axes.set_xlabel("head dimension D")
+        axes.set_ylabel("rate / measured ceiling")
+        finish(figure, notes, axes)
+        style.save(figure, folder, NAME)
+    columns = ["kernel", "acc", "headdim", "status", "tflops", "speedup", "speedup_low",
+               "speedup_high", "registers", "stale"]  # fmt: skip
+    data = panel[columns].rename(columns=lambda name: name.replace("speedup", "of_ceiling"))
+    write_data(data, list(data.columns), folder / f"{NAME}.csv")
+    return "; ".join(notes)
+
+
+def panel_of(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
+    """Our kernels, their `speedup` being over the ceiling; the frame's own is over EA."""
+    over_ceiling = results.frame(frame["experiment"].iloc[0], CEILING)
+    panel, _ = running(
+        headdim_panel(over_ceiling, lambda one: one.is_ours and not one.is_oracle, DIMS), "speedup"
+    )
+    if panel.empty:
+        raise NoRowsError("no rows of roofline with the ceiling in the same run")
+    return panel
+
+
+def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
+    """Rate, its share of the ceiling, and what the compiler made of each kernel."""
+    panel = panel_of(results, frame)
+    table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
+    for contestant in contestants_in(panel):
+        points = only(panel, contestant).set_index("headdim")
+        table[contestant.label] = [_cell(results, contestant, points, dim) for dim in table["D"]]
+    save_table(table, folder, TABLE_NAME)
+    return (
+        f"{results.device}; {panel.iloc[0]['size']}; TFLOP/s (share of the ceiling), then "
+        "registers per thread, + bytes spilled if any"
+    )
+
+
+def _cell(results: Results, contestant: Contestant, points: pd.DataFrame, dim: int) -> str:
+    rates = points[["tflops", "speedup"]].astype(float).reindex([dim])
+    rate, share = rates.iloc[0]
+    costs = resources(results, contestant, dim)
+    return GAP if math.isnan(share) else f"{rate:.0f} ({share:.2f}), {costs}"
+
+
+def build_profile(results: Results, frame: pd.DataFrame, folder: Path) -> str:
+    """The counters of every profiled launch."""
+    record = results.profiles
+    if record is None:
+        raise NotRecordedError(
+            "no profile.json: `nox -s profile` on a machine with a GPU records one"
+        )
+    save_table(pd.DataFrame([_line(one) for one in record.profiles]), folder, PROFILE_NAME)
+    stale = "" if record.source_hash == results.source_hash else "; STALE, of other kernel sources"
+    first = record.profiles[0]
+    return (
+        f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}; "
+        f"{record.tool}, one launch each; busy: share of cycles; stalls: share of a resident "
+        f"warp's time{stale}"
+    )
+
+
+def _tensor_shares(results: Results) -> list[tuple[Contestant, int, float]]:
+    record = results.profiles
+    if record is None:
+        return []
+    return [
+        (Contestant(one.kernel, one.acc), one.headdim, one.tensor_pct / 100)
+        for one in record.profiles
+        if one.instance.count("/") == 3  # no variant
+    ]
+
+
+def _line(one: KernelProfile) -> dict[str, str]:
+    waits = {name: share for name, share in one.stalls.items() if name != "selected"}
+    worst = sorted(waits, key=lambda name: -waits[name])[:3]
+    return {
+        "kernel": Contestant(one.kernel, one.acc).label,
+        "D": str(one.headdim),
+        "tensor busy": f"{one.tensor_pct:.0f} %",
+        "issue": f"{one.issue_pct:.0f} %",
+        "shared memory": f"{one.shared_pct:.0f} %",
+        "bank conflicts": f"{one.conflict_share:.2%}".replace("%", " %"),
+        "L2 TB/s": f"{one.l2_tb_per_s:.1f}",
+        "DRAM TB/s": f"{one.dram_tb_per_s:.2f}",
+        "registers": str(one.registers),
+        "shared KiB": f"{one.smem_bytes / 1024:.0f}",
+        "longest stalls": ", ".join(f"{name} {waits[name]:.0%}" for name in worst),
+    }
+
+
+FIGURE = Sheet(NAME, "Rate over the measured ceiling", "roofline", build)
+TABLE = Sheet(TABLE_NAME, "Rate, share of the ceiling, and registers", "roofline", build_table)
+PROFILE = Sheet(PROFILE_NAME, "Hardware counters of the kernels", "roofline", build_profile)

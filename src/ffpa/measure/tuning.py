@@ -1,0 +1,110 @@
+"""Candidate configurations of a kernel: which there are, and a source tree that compiles them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ffpa.settings import Settings, SettingsError
+
+# What a build and a measurement need of the repository.
+PARTS = ("csrc", "src", "conf", "experiments/run.py", "pyproject.toml", "setup.py")
+
+
+@dataclass
+class TuneSettings(Settings):
+    """A point, the kernel whose configuration is searched there, and the values to try."""
+
+    kernel: str = ""  # the id in csrc/kernels.toml
+    # Fields of its entries; the lists multiply out. Of the shipped entry stays what is not named.
+    fields: dict[str, list[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One entry for kernels.toml, under a name made of what it changes."""
+
+    variant: str
+    entry: dict[str, Any]
+
+
+def shipped_entry(kernel: Mapping[str, Any], d: int, dtype: str, acc: str) -> dict[str, Any]:
+    """The entry of a kernel that serves a point; SettingsError where there is none."""
+    for entry in kernel["config"]:
+        listed = {key: _as_list(entry[key]) for key in ("headdim", "dtype", "acc")}
+        exact = d in listed["headdim"] and dtype in listed["dtype"] and acc in listed["acc"]
+        if exact and not entry.get("variant"):
+            return {**entry, "headdim": d, "dtype": dtype, "acc": acc}
+    raise SettingsError(
+        f"kernels.toml has no entry of {kernel['id']} for d={d} dtype={dtype} acc={acc}: "
+        "give a compiled head dimension and what it is compiled for"
+    )
+
+
+def candidates(entry: Mapping[str, Any], fields: Mapping[str, Sequence[Any]]) -> list[Candidate]:
+    """All combinations of the fields' values, but the shipped one."""
+    found = []
+    for values in product(*fields.values()):
+        changed = {
+            name: value
+            for name, value in zip(fields, values, strict=True)
+            if entry.get(name) != value
+        }
+        if changed:
+            variant = "-".join(f"{name}{value}".lower() for name, value in changed.items())
+            found.append(Candidate(variant, {**entry, **changed, "variant": variant}))
+    return found
+
+
+def find_kernel(root: Path, kernel: str) -> dict[str, Any]:
+    """The table of a kernel in the list of a source tree."""
+    document = tomllib.loads((root / "csrc/kernels.toml").read_text())
+    for table in document["kernel"]:
+        if table["id"] == kernel:
+            return dict(table)
+    known = ", ".join(table["id"] for table in document["kernel"])
+    raise SettingsError(f"kernel={kernel!r} is not in kernels.toml: give one of {known}")
+
+
+def write_tree(
+    root: Path, target: Path, kernel: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
+) -> None:
+    """A copy of the tree whose list of kernels has these entries of one kernel only."""
+    for part in PARTS:
+        source, copy = root / part, target / part
+        if source.is_dir():
+            skip = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
+            shutil.copytree(source, copy, dirs_exist_ok=True, ignore=skip)
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+    (target / "csrc/kernels.toml").write_text("".join(_toml({**kernel, "config": entries})))
+    switches = {"/".join(filter(None, (kernel["id"], e.get("variant")))): True for e in entries}
+    (target / "conf/kernels/tune.yaml").write_text(
+        "# Written by experiments/tune.py.\n"
+        + "".join(f"{name}: {json.dumps(on)}\n" for name, on in switches.items())
+    )
+
+
+def _toml(kernel: Mapping[str, Any]) -> Iterator[str]:
+    """A [[kernel]] table; its values are strings, numbers, booleans and lists of them."""
+    yield "[[kernel]]\n"
+    yield from _pairs({key: value for key, value in kernel.items() if key != "config"})
+    for entry in kernel["config"]:
+        yield "\n[[kernel.config]]\n"
+        yield from _pairs(entry)
+
+
+def _pairs(table: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in table.items():
+        yield f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,137 @@
+"""What ncu printed on an H200 becomes a profile; what it refuses becomes a sentence."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import synthetic
+import torch
+
+from ffpa.measure.contestants import Contestant
+from ffpa.measure.counters import ProfilerError, matched, ncu_options, profile_of, read_ncu
+from ffpa.measure.shape import Shape
+from ffpa.record import load_environments
+from ffpa.record.profile import Profiles, load_profiles, save_profiles
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(__file__).parent / "data" / "ncu-h200.csv"
+PRINTED = DATA.read_text()
+KERNEL = Contestant("split_d-sm90", "f32")
+SHAPE = Shape(1, 32, 32, 8192, 8192, 512)
+NAME = "split_d-sm90/d512/fp16/f32"
+
+
+def test_the_counters_of_a_launch():
+    (launch,) = read_ncu(PRINTED)
+    profile = profile_of(launch, KERNEL, SHAPE, NAME)
+    assert profile.entry == "split_d_sm90_pair_kernel"
+    assert (profile.tensor_pct, profile.shared_pct, profile.issue_pct) == (82.23, 71.81, 36.87)
+    assert profile.duration_ms == pytest.approx(6.14, abs=0.01)
+    assert profile.l2_tb_per_s == pytest.approx(159_878_682_544 * 32e-12)
+    assert profile.dram_tb_per_s == pytest.approx(0.2555, abs=1e-3)
+    assert (profile.registers, profile.smem_bytes) == (168, 232448)
+    assert profile.conflict_share == pytest.approx(1_336_815 / 855_966_635)
+    assert sum(profile.stalls.values()) == pytest.approx(1, abs=1e-4)
+    assert max(profile.stalls, key=profile.stalls.get) == "barrier"
+
+
+def test_every_counter_that_is_read_is_asked_for():
+    asked = ncu_options()[-1].split(",")
+    head = next(line for line in PRINTED.splitlines() if line.startswith('"'))
+    printed = [name.strip('"') for name in head.split(",")]
+    assert set(asked) <= set(printed)
+    (launch,) = read_ncu(PRINTED)
+    for name in asked:
+        with pytest.raises(ProfilerError, match=name):
+            profile_of({**launch, name: "no data"}, KERNEL, SHAPE, NAME)
+
+
+def test_launches_come_in_the_order_asked_for_and_may_stop_early():
+    head, _, rest = PRINTED.partition('"0"')
+    two = head + '"0"' + rest + '"1"' + rest
+    wanted = [(KERNEL, SHAPE, NAME), (Contestant("x", "f16"), SHAPE, "x"), (KERNEL, SHAPE, NAME)]
+    assert [profile.acc for profile in matched(read_ncu(two), wanted)] == ["f32", "f16"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it printed no table"),
+        ("==ERROR== Failed to profile\n", "profiled nothing: Failed to profile"),
+        ("==ERROR== ERR_NVGPUCTRPERM - The user\n", "run it as root"),
+    ],
+)
+def test_a_refusal_is_a_sentence(text, words):
+    with pytest.raises(ProfilerError, match=words):
+        read_ncu(text)
+
+
+def test_profiles_come_back_from_the_disk(tmp_path):
+    assert load_profiles(tmp_path) is None
+    profiles = Profiles(
+        schema=1, started="2026-01-01T00:00:00Z", tool="Nsight Compute 2025.3.1.0",
+        env_hash="a" * 64, source_hash="b" * 64,
+        profiles=matched(read_ncu(PRINTED), [(KERNEL, SHAPE, NAME)]),
+    )  # fmt: skip
+    assert save_profiles(tmp_path, profiles).name == "profile.json"
+    assert load_profiles(tmp_path) == profiles
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    """experiments/profile_kernels.py with a GPU and a profiler played by fakes."""
+    spec = importlib.util.spec_from_file_location(
+        "profile_kernels", ROOT / "experiments" / "profile_kernels.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    engine = SimpleNamespace(
+        slug="h200", source_hash="b" * 64, environment=lambda: synthetic.environment()
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(module, "targets", lambda options: [(KERNEL, SHAPE, NAME)] * options.h)
+    monkeypatch.setattr(module, "GpuEngine", lambda: engine)
+    monkeypatch.setenv("FFPA_RESULTS", str(tmp_path / "results"))
+    tool = tmp_path / "ncu"
+    tool.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "NVIDIA (R)"; echo "Version 2025.3.1.0 (build 1)"\n'
+        f'else echo "$@" > {tmp_path}/asked; cat {DATA}; fi\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("NCU", str(tool))
+    return module
+
+
+def test_the_script_records_what_ncu_printed(script, tmp_path, capsys):
+    assert script.main(["--d", "512", "--h", "1"]) == 0
+    record = load_profiles(tmp_path / "results" / "h200")
+    assert [profile.instance for profile in record.profiles] == [NAME]
+    assert record.tool == "Nsight Compute 2025.3.1.0"
+    assert record.env_hash in load_environments(tmp_path / "results" / "h200")
+    asked = (tmp_path / "asked").read_text()
+    assert "--clock-control none" in asked and asked.rstrip().endswith("--launch --d 512 --h 1")
+    assert "1 of 1 launches profiled" in capsys.readouterr().out
+
+
+def test_launches_that_are_missing_fail_the_script_and_keep_the_others(script, tmp_path):
+    assert script.main(["--h", "2"]) == 1
+    assert len(load_profiles(tmp_path / "results" / "h200").profiles) == 1
+
+
+def test_without_ncu_it_says_where_to_get_it(script, monkeypatch, capsys):
+    monkeypatch.delenv("NCU")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert script.main(["--h", "1"]) == 1
+    assert "ncu is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_it_says_so():
+    command = [sys.executable, "experiments/profile_kernels.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "no CUDA device visible" in done.stderr and "Traceback" not in done.stderr

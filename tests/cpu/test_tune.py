@@ -1,0 +1,56 @@
+"""experiments/tune.py without a GPU: its candidates, and a tree that the build takes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ffpa.measure.tuning import candidates, find_kernel, shipped_entry, write_tree
+from ffpa.settings import SettingsError
+from ffpa_build import manifest
+
+ROOT = Path(__file__).parents[2]
+KERNEL = "split_d-sm90"
+
+
+def entry(d=128, dtype="bf16", acc="f32"):
+    return shipped_entry(find_kernel(ROOT, KERNEL), d, dtype, acc)
+
+
+def test_candidates_are_all_combinations_but_the_shipped_one():
+    shipped = entry()
+    trial = candidates(shipped, {"Bc": [shipped["Bc"], 64], "slots": [shipped["slots"], 2, 3]})
+    assert [one.variant for one in trial] == [
+        "slots2", "slots3", "bc64", "bc64-slots2", "bc64-slots3",
+    ]  # fmt: skip
+    assert all(one.entry["headdim"] == 128 and one.entry["dtype"] == "bf16" for one in trial)
+    assert trial[-1].entry["Bc"] == 64 and trial[-1].entry["slots"] == 3
+
+
+def test_the_tree_lists_them_for_the_build(tmp_path):
+    trial = candidates(entry(), {"ping_pong": [False, True], "slots": [2, 3]})
+    write_tree(ROOT, tmp_path, find_kernel(ROOT, KERNEL), [entry(), *(t.entry for t in trial)])
+    instances = manifest.load(tmp_path)
+    assert [i.variant for i in instances] == ["", *(t.variant for t in trial)]
+    assert {i.id for i in instances} == {KERNEL}
+    assert dict(instances[1].fields)["slots"] == "2"
+    switches = (tmp_path / "conf/kernels/tune.yaml").read_text()
+    assert all(f"{KERNEL}/{one.variant}: true" in switches for one in trial)
+
+
+def test_what_is_not_compiled_is_refused():
+    with pytest.raises(SettingsError, match="no entry of split_d-sm90 for d=100"):
+        entry(d=100)
+    with pytest.raises(SettingsError, match="kernel='fast' is not in"):
+        find_kernel(ROOT, "fast")
+
+
+@pytest.mark.parametrize("group", sorted(path.stem for path in (ROOT / "conf/tune").iterdir()))
+def test_dry_run_shows_the_candidates(group, tmp_path):
+    command = [sys.executable, "experiments/tune.py", f"tune={group}", "dry_run=true"]
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "src"), "FFPA_OUTPUTS": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "(shipped)" in done.stdout and "slots" in done.stdout

@@ -1,0 +1,225 @@
+"""Random calls for a while: `python tests/gpu/fuzz.py --seconds 600 [--seed N] [--record FILE]`.
+
+Each call is either right, compared with float64, or refused by one clean sentence, the same that
+`ffpa.supports` gives. NaN lies around every input and, for the calls that go straight to a kernel,
+around output and log-sum-exp. The seed is printed; a failing call is printed with its number, and
+`--seed N --only NUMBER` runs it alone. Exit code 1 when any call was wrong. For compute-sanitizer,
+run it on a part: `compute-sanitizer python tests/gpu/fuzz.py --calls 50`.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+from harness import DEVICE, DTYPES, INSTANCES, poisoned, run_guarded
+
+import ffpa
+from ffpa.errors import UnsupportedError
+from ffpa.numerics import error_bound
+from ffpa.problem import mask_diagonal
+from ffpa.reference import attention_reference
+
+LENGTHS = [1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 128, 129, 257, 500]
+ACCS = ["f32"] * 5 + ["f16", "qk32_pv16", "qk16_pv32", "f16f32"]
+
+
+class WrongError(Exception):
+    """A call whose result or refusal is not as promised."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--calls", type=int, help="stop after so many")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--only", type=int, help="the number of one call")
+    parser.add_argument("--record", type=Path, help="write the counts as JSON")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("no CUDA device visible")
+    print(f"seed {options.seed}", flush=True)
+
+    counts: Counter[str] = Counter()
+    failures = []
+    end = time.monotonic() + options.seconds
+    number = options.only or 0
+    while time.monotonic() < end and (options.calls is None or number < options.calls):
+        call = Call(random.Random(f"{options.seed} {number}"))
+        try:
+            counts[call.run()] += 1
+        except Exception as error:  # whatever it is, it is a finding
+            failures.append(f"call {number}: {type(error).__name__}: {error}; {call}")
+            print(failures[-1], flush=True)
+            if "CUDA error" in str(error):
+                break  # the context is lost
+        number += 1
+        if options.only is not None:
+            break
+
+    result = {"seed": options.seed, "calls": number, "counts": counts, "failures": failures}
+    print(json.dumps({key: value for key, value in result.items() if key != "failures"}))
+    if options.record:
+        options.record.write_text(json.dumps(result, indent=1) + "\n")
+    return 1 if failures else 0
+
+
+class Call:
+    """One random call; about a third break a rule."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.dtype = rng.choice(list(DTYPES))
+        self.batch, self.nheads_kv = rng.randint(1, 3), rng.randint(1, 3)
+        self.nheads_q = self.nheads_kv * rng.choice([1, 1, 2, 3, 5, 8])
+        self.seqlen_q, self.seqlen_k = rng.choice(LENGTHS), rng.choice(LENGTHS)
+        self.headdim = 8 * rng.randint(1, 128)
+        self.align = rng.choice([None, "upper_left", "lower_right"])
+        self.acc = rng.choice(ACCS)
+        self.kernel = rng.choice(["auto"] * 4 + sorted({i["id"] for i in INSTANCES}))
+        self.scale = rng.choice([None] * 4 + [0.1, -0.1, 0.0])
+        self.mask = rng.choice([None] * 3 + ["bool", "F32", "element", "keys"])
+        self.fault = rng.choice(
+            [None] * 12
+            + ["dtype", "mixed", "headdim", "heads", "lengths", "strides", "address", "mask"]
+            + ["device", "rank", "empty", "scale"]
+        )
+        self.values = rng.randrange(2**31)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key}={value!r}" for key, value in vars(self).items() if key != "rng")
+
+    def run(self) -> str:
+        """Make the call and judge it; returns what it was: right, refused or straight."""
+        q, k, v = self.tensors()
+        options = {
+            "is_causal": self.align is not None,
+            "causal_align": self.align or "upper_left",
+            "scale": float("nan") if self.fault == "scale" else self.scale,
+            "enable_gqa": True,
+            "acc": self.acc,
+            "kernel": self.kernel,
+            "attn_mask": self.make_mask(q, k),
+        }
+        support = ffpa.supports(q, k, v, **options)
+        if not support:
+            self.expect_refusal(support.reason, q, k, v, options)
+            return "refused"
+        out, lse = ffpa.attention(q, k, v, return_lse=True, **options)
+        self.judge(out, lse, q, k, v, options)
+        if self.scale is None and options["attn_mask"] is None and q.numel() and k.numel():
+            diagonal = mask_diagonal(
+                self.seqlen_q, self.seqlen_k, self.align is not None, self.align
+            )
+            guarded, guarded_lse = run_guarded(support.instance, q, k, v, diagonal)
+            if not (guarded.equal(out) and guarded_lse.equal(lse)):
+                raise WrongError("the same call gave other bits")
+            return "right, and into guarded memory"
+        return "right"
+
+    def tensors(self) -> list[torch.Tensor]:
+        generator = torch.Generator(DEVICE).manual_seed(self.values)
+        headdim = self.headdim + (4 if self.fault == "headdim" else 0)
+        lengths = [self.seqlen_q, self.seqlen_k, self.seqlen_k]
+        heads = [self.nheads_q, self.nheads_kv, self.nheads_kv]
+        if self.fault == "heads":
+            heads = [self.nheads_kv * 2 + 1, self.nheads_kv * 2, self.nheads_kv * 2]
+        if self.fault == "lengths":
+            lengths[2] += 1
+        if self.fault == "empty":
+            lengths[self.rng.choice([0, 1])] = 0
+            lengths[2] = lengths[1]
+        made = []
+        for count, length in zip(heads, lengths, strict=True):
+            shape = (self.batch, count, length, headdim)
+            tensor = torch.randn(shape, generator=generator, device=DEVICE).to(DTYPES[self.dtype])
+            if self.rng.random() < 0.5:
+                tensor = poisoned(tensor)
+            elif self.rng.random() < 0.5:
+                tensor = tensor.transpose(1, 2).contiguous().transpose(1, 2)
+            made.append(tensor)
+        turn = self.rng.randrange(3)
+        made[turn] = self.spoil(made[turn])
+        return made
+
+    def spoil(self, tensor: torch.Tensor) -> torch.Tensor:
+        batch, heads, seqlen, headdim = tensor.shape
+        if self.fault == "dtype":
+            return tensor.short()
+        if self.fault == "mixed":
+            return tensor.float()
+        if self.fault == "device":
+            return tensor.cpu()
+        if self.fault == "rank":
+            return tensor[0]
+        if self.fault == "strides":
+            return tensor.new_zeros(batch, heads, headdim, seqlen + 1)[..., :seqlen].mT
+        if self.fault == "address":
+            return tensor.new_zeros(batch, heads, seqlen, headdim + 8)[..., 4:-4]
+        return tensor
+
+    def make_mask(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+        if self.mask is None or q.dim() != 4 or k.dim() != 4:
+            return None
+        shape = (self.batch, q.shape[1], q.shape[2], k.shape[2])
+        if self.fault == "mask":
+            return torch.zeros(*shape[:3], shape[3] + 2, device=DEVICE)
+        wide = torch.full((*shape[:3], shape[3] + 3), torch.nan, device=DEVICE)
+        values = wide[..., 1:-2]
+        generator = torch.Generator(DEVICE).manual_seed(self.values)
+        values.copy_(torch.randn(shape, generator=generator, device=DEVICE))
+        values.masked_fill_(values > 0.7, -torch.inf)
+        if self.mask == "bool":
+            return values > -torch.inf
+        if self.mask == "keys":
+            return (values > -torch.inf)[:1, :1, :1]
+        return values.to(q.dtype) if self.mask == "element" else values
+
+    def expect_refusal(self, reason, q, k, v, options) -> None:
+        if not reason or "\n" in reason:
+            raise WrongError(f"the reason is no sentence: {reason!r}")
+        try:
+            ffpa.attention(q, k, v, **options)
+        except UnsupportedError as error:
+            if str(error) != reason:
+                raise WrongError(f"supports said {reason!r}, the call {error!r}") from None
+        else:
+            raise WrongError(f"ran, though supports said {reason!r}")
+        if self.valid:
+            raise WrongError(f"refused: {reason}")
+
+    @property
+    def valid(self) -> bool:
+        """Whether some kernel has to take it."""
+        plain = self.acc == "f32" and self.kernel == "auto"
+        return plain and self.fault in (None, "empty")
+
+    def judge(self, out, lse, q, k, v, options) -> None:
+        exact, exact_lse = attention_reference(
+            q, k, v, return_lse=True,
+            **{key: options[key] for key in ("is_causal", "causal_align", "scale", "attn_mask")},
+        )  # fmt: skip
+        if out.shape != q.shape or out.stride() != torch.empty_like(q).stride():
+            raise WrongError(f"shape {out.shape} or strides {out.stride()}")
+        if not out.numel():
+            return
+        error = ((out.double() - exact).norm() / exact.norm().clamp(min=1e-30)).item()
+        bound = 2 * error_bound(self.acc, self.dtype, max(self.seqlen_k, 1), q.shape[3])
+        if not error <= bound:
+            raise WrongError(f"relative error {error:.2e} is above {bound:.2e}")
+        unseen = exact_lse == -torch.inf
+        if not lse[unseen].eq(-torch.inf).all() or out[unseen].any():
+            raise WrongError("a row that sees no key is not zero with lse -inf")
+        tolerance = 1e-3 if self.acc in ("f32", "qk32_pv16") else 5e-2
+        if not (lse - exact_lse)[~unseen].abs().lt(tolerance).all():
+            raise WrongError("the log-sum-exp is off")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

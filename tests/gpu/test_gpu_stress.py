@@ -1,0 +1,108 @@
+"""Random launches end, and repeated ones give the same bits, while other work comes and goes."""
+
+import math
+import os
+import random
+import sys
+import time
+
+import pytest
+import torch
+from harness import DEVICE, DTYPES, INSTANCES, normal, over, sample
+
+from ffpa.attention import launch
+from ffpa.problem import mask_diagonal
+
+pytestmark = pytest.mark.gpu
+
+BATCH = 50  # launches that are in flight together
+LIMIT_S = 30.0  # for a batch, which takes milliseconds: beyond it a kernel hangs
+LONGEST = 2048
+HEADS = 8
+
+
+class Load:
+    """Matrix products of changing size on a stream of their own, or none."""
+
+    def __init__(self):
+        self.stream = torch.cuda.Stream()
+        self.matrix = normal(4096, 4096)
+
+    def change(self, dice):
+        size = dice.choice([0, 256, 1024, 4096])
+        with torch.cuda.stream(self.stream):
+            for _ in range(8 if size else 0):
+                torch.mm(self.matrix[:size, :size], self.matrix[:size, :size])
+
+
+def finish(launches):
+    """Wait for the device; a hang ends the process, for nothing else can follow on the device."""
+    done = torch.cuda.Event()
+    done.record()
+    deadline = time.monotonic() + LIMIT_S
+    while not done.query():
+        if time.monotonic() > deadline:
+            print(f"no end after {LIMIT_S:g} s, one of:", *launches, sep="\n", file=sys.stderr)
+            os._exit(1)
+        time.sleep(1e-4)
+
+
+def random_length(dice):
+    return int(math.exp(dice.uniform(0.0, math.log(LONGEST))))
+
+
+def random_launch(dice, instance, memory):
+    """Tensors of random sizes in `memory`, and a random mask."""
+    batch = dice.choice([1, 1, 2, 3])
+    group = dice.choice([1, 2, 4])
+    nheads_kv = dice.randint(1, HEADS // group)
+    seqlen_q, seqlen_k = random_length(dice), random_length(dice)
+    headdim = dice.randrange(8, instance["headdim"] + 1, 8)
+    mask = dice.choice(["full", "upper_left", "lower_right"])
+    shapes = [(nheads_kv * group, seqlen_q), (nheads_kv, seqlen_k), (nheads_kv, seqlen_k)]
+    q, k, v = (
+        memory[i, : batch * heads * seqlen * headdim].view(batch, heads, seqlen, headdim)
+        for i, (heads, seqlen) in enumerate(shapes)
+    )
+    return q, k, v, mask_diagonal(seqlen_q, seqlen_k, mask != "full", mask)
+
+
+@pytest.mark.parametrize("kernel", sorted({i["id"] for i in INSTANCES} - {"naive"}))
+def test_random_launches_end(kernel, request):
+    """--launches of them; a few run twice, one after the other, and have to agree."""
+    instances = [instance for instance in INSTANCES if instance["id"] == kernel]
+    dice = random.Random(0)
+    load = Load()
+    memory = {name: normal(3, 3 * HEADS * LONGEST * 1024, dtype=name) for name in DTYPES}
+    for _ in range(0, request.config.getoption("--launches"), BATCH):
+        in_flight, pairs = [], []
+        load.change(dice)
+        for turn in range(BATCH):
+            instance = dice.choice(instances)
+            q, k, v, diagonal = random_launch(dice, instance, memory[instance["dtype"]])
+            in_flight.append((instance["name"], tuple(q.shape), tuple(k.shape), diagonal))
+            outs = [torch.full_like(q, torch.nan) for _ in range(2 if turn == 0 else 1)]
+            lse = torch.empty(q.shape[:3], device=DEVICE)
+            for out in outs:
+                launch(instance["name"], q, k, v, out, lse, q.shape[3] ** -0.5, diagonal)
+            pairs.append((outs[0], outs[-1]))
+        finish(in_flight)
+        for description, (first, last) in zip(in_flight, pairs, strict=True):
+            assert not first.isnan().any() and first.equal(last), description
+
+
+@over(sample(*range(64, 1025, 64)))
+def test_thirty_runs_give_the_same_bits(instance):
+    q, k, v = (
+        normal(1, 4, seqlen, instance["headdim"], dtype=instance["dtype"], seed=seed)
+        for seed, seqlen in enumerate((1500, 1999, 1999))
+    )
+    dice, load, runs = random.Random(0), Load(), []
+    for _ in range(30):
+        load.change(dice)
+        out, lse = torch.full_like(q, torch.nan), torch.empty(q.shape[:3], device=DEVICE)
+        launch(instance["name"], q, k, v, out, lse, q.shape[3] ** -0.5, 499)
+        runs.append((out, lse))
+    finish([instance["name"]])
+    assert not runs[0][0].isnan().any()
+    assert all(out.equal(runs[0][0]) and lse.equal(runs[0][1]) for out, lse in runs)
