@@ -164,6 +164,7 @@ py::list kernels() {
     entry["headdim"] = kernel.headdim;
     entry["variant"] = instance.variant;
     entry["fallback"] = instance.fallback;
+    entry["narrow"] = instance.narrow;
     entry["max_seqlen_k"] = instance.max_seqlen_k;
     entry["Br"] = kernel.Br;
     entry["Bc"] = kernel.Bc;

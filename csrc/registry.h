@@ -29,6 +29,7 @@ struct Instance {
   const char* name;     // "split_d-sm80/d512/fp16/f32", then "/variant" where there is one
   const char* variant;  // "": the one to use; others are for comparison
   bool fallback;        // a variant for devices with too little shared memory for the first
+  bool narrow;          // a variant of fewer rows for work too small to fill the device
   bool masks;           // takes an attn_mask
   int max_seqlen_k;     // beyond it sums lose more than the accumulator's bound; 0: any length
   std::vector<const char*> archs;  // in this build: "80", "90a"

@@ -16,8 +16,10 @@
 //       much again for the chains
 //   P   R Bk / 4 (R Bc / 4 with warps_n = 1), when S is gone
 //   4 R + 8 for the operands of an MMA step, 4 R for row state, about 40 for addresses and the ring
-// Shared memory: Q (Br x headdim; with q_resident off one slice of it per slot), P (Br x Bc, if
-// warps_n > 1), and stages slots of max(Bc Bd, Bk Bv) elements.
+//   R headdim / 4 for Q with q_in = registers; with fragment_sets = 2 the operands twice
+// Shared memory: Q (Br x headdim; with q_in = streamed one slice of it per slot), P (Br x Bc, if
+// warps_n > 1), and stages slots of max(Bc Bd, Bk Bv) elements, or with stages_v two rings, stages
+// slots of Bc Bd and stages_v of Bk Bv.
 //
 // F16 sums overflow where Q K, Q taken times a power of two near scale log2(e), or a chain of P V,
 // Bk keys, leaves +-65504: for equal weights where |V| > 65504 / Bk. O itself, kept divided by a
@@ -46,7 +48,7 @@ class SplitDSm80Cta {
   using Lane = SplitDSm80Lane<kConfig>;
   using Element = typename Plan::Element;
   using PanelQ = typename Plan::PanelQ;
-  using Loader = SliceLoader<kConfig>;
+  using Rings = SliceRings<kConfig>;
   using Rows = PerRow<Plan::kRowTiles>;
   using Scores = ffpa::Scores<Plan::kRowTiles, Plan::kScoreTiles>;
 
@@ -57,31 +59,29 @@ class SplitDSm80Cta {
   __device__ __forceinline__ SplitDSm80Cta(const ForwardParams& params, unsigned char* smem)
       : params_(params),
         rows_(params, kConfig.Br),
-        barriers_(*reinterpret_cast<RingBarriers<kConfig.stages>*>(smem)),
         row_group_{reinterpret_cast<float*>(smem + Plan::kBarrierBytes) +
                        Lane::warp_m() * Plan::kWarpRows * Plan::kWarpsN,
                    1 + Lane::warp_m()},
         smem_(smem),
-        ring_(barriers_, shared_address(smem) + Plan::kOffsetRing),
         my_a_(pin(shared_address(smem) + Lane::offset_a())),
-        my_k_(pin(Lane::offset_k())),
+        my_k_(Lane::offset_k()),
         my_v_(pin(Lane::offset_v())) {}
 
   __device__ __forceinline__ void run() {
     const int last_row = min(rows_.first_row + kConfig.Br, params_.seqlen_q) - 1;
     const KeyBlocks blocks =
         key_blocks(rows_.first_row, last_row, kConfig.Bc, params_.seqlen_k, params_.diagonal);
-    Loader load(params_, rows_, blocks.count);
-    if (threadIdx.x == 0) barriers_.init(Plan::kThreads);
+    Rings rings(params_, rows_, blocks.count, smem_);
+    if (threadIdx.x == 0) rings.init();
     __syncthreads();
-    const float scale_log2 = prepare_q(load);
+    const float scale_log2 = prepare_q(rings);
 
     softmax_.reset();
     clear(out_);
 #pragma unroll 1
     for (int block = 0; block < blocks.count; ++block) {
       Scores scores;
-      compute_scores(scores, load);
+      compute_scores(scores, rings.k());
       const int first_key = block * kConfig.Bc;
       const float exponent_scale = put_mask_on(scores, scale_log2, first_key);
       if (block >= blocks.unmasked) {
@@ -92,7 +92,7 @@ class SplitDSm80Cta {
       }
       move_base(scores, exponent_scale, first_key + kConfig.Bc);
       softmax_.exponentiate(scores, exponent_scale);
-      add_values(scores, load);
+      add_values(scores, rings.v());
     }
 
     for (auto& row_tile : softmax_.sum) {
@@ -104,12 +104,6 @@ class SplitDSm80Cta {
   }
 
  private:
-  // Keeps a value in its register: left alone, the compiler computes it anew in every slice.
-  static __device__ __forceinline__ uint32_t pin(uint32_t value) {
-    asm volatile("" : "+r"(value));
-    return value;
-  }
-
   // O is kept divided by 2^exponent, so that F16 holds it however many keys it sums.
   static __device__ __forceinline__ int out_exponent(int num_keys) {
     return Plan::kF16Out ? max(0, 32 - __clz(num_keys - 1) - 5) : 0;
@@ -126,12 +120,12 @@ class SplitDSm80Cta {
     }
   }
 
-  // Fetches Q if it stays, starts the ring, and returns the factor from scores to exponents of 2.
+  // Fetches Q if it stays, starts the rings, and returns the factor from scores to exponents of 2.
   // F16 scores could overflow before that factor shrinks them, so Q takes its power of two first.
-  __device__ __forceinline__ float prepare_q(Loader& load) {
+  __device__ __forceinline__ float prepare_q(Rings& rings) {
     using Passes = typename Plan::PassesQ;
     unsigned char* my_q = smem_ + Plan::kOffsetQ + Passes::my_offset();
-    if constexpr (kConfig.q_resident) {
+    if constexpr (!Plan::kStreamsQ) {
       const int row = rows_.first_row + Passes::my_row();
       copy_panels<Passes>(shared_address(my_q),
                           static_cast<const Element*>(params_.q) + Passes::my_column() +
@@ -140,7 +134,7 @@ class SplitDSm80Cta {
                           params_.headdim - Passes::my_column());
       cp_async_wait_all();
     }
-    ring_.prime(load);
+    rings.prime();
     float scale_log2 = params_.scale_log2;
     if constexpr (Plan::kF16Scores) {
       const int exponent = min(max(ilogbf(scale_log2), -14), 0);
@@ -155,19 +149,25 @@ class SplitDSm80Cta {
       });
     }
     __syncthreads();
+    if constexpr (kConfig.q_in == QPlace::registers) {
+#pragma unroll
+      for (int step = 0; step < kConfig.headdim / 16; ++step)
+        load_q<kConfig>(my_a_ + Plan::kOffsetQ, step, q_.steps[step]);
+    }
     return scale_log2;
   }
 
   // S = Q Kᵀ of one tile of keys.
-  __device__ __forceinline__ void compute_scores(Scores& scores, Loader& load) {
+  template <class Ring>
+  __device__ __forceinline__ void compute_scores(Scores& scores, Ring& ring) {
     typename Plan::ScoreSums sums;
     clear(sums);
 #pragma unroll 1
     for (int slice = 0; slice < Plan::kPanels / Plan::kPanelsK; ++slice) {
-      add_scores<Plan::kPanelsK>(sums, slice, load);
+      add_scores<Plan::kPanelsK>(sums, slice, ring);
     }
     if constexpr (Plan::kPanels % Plan::kPanelsK != 0) {
-      add_scores<Plan::kPanels % Plan::kPanelsK>(sums, Plan::kSlicesK - 1, load);
+      add_scores<Plan::kPanels % Plan::kPanelsK>(sums, Plan::kSlicesK - 1, ring);
     }
 #pragma unroll
     for (int r = 0; r < Plan::kRowTiles; ++r) {
@@ -183,15 +183,21 @@ class SplitDSm80Cta {
     }
   }
 
-  template <int kNumPanels>
+  template <int kNumPanels, class Ring>
   __device__ __forceinline__ void add_scores(typename Plan::ScoreSums& sums, int slice,
-                                             Loader& load) {
-    const uint32_t slot = ring_.acquire(load);
-    const uint32_t q = kConfig.q_resident
-                           ? my_a_ + Plan::kOffsetQ + slice * Plan::kPanelsK * PanelQ::kBytes
-                           : my_a_ - shared_address(smem_) + slot + Plan::kSliceBytesK;
-    multiply_qk<kConfig, kNumPanels>(sums, q, slot + my_k_, [&] { ring_.refill(load); });
-    ring_.release();
+                                             Ring& ring) {
+    const uint32_t slot = ring.acquire();
+    const auto prefetch = [&] { ring.refill(); };
+    if constexpr (kConfig.q_in == QPlace::registers) {
+      multiply_qk<kConfig, kNumPanels>(sums, q_, slot + my_k_, prefetch);
+    } else {
+      const uint32_t q = Plan::kStreamsQ
+                             ? my_a_ - shared_address(smem_) + slot + Plan::kSliceBytesK
+                             : my_a_ + Plan::kOffsetQ + slice * Plan::kPanelsK * PanelQ::kBytes;
+      multiply_qk<kConfig, kNumPanels>(sums, stream_q<kConfig, kNumPanels>(q), slot + my_k_,
+                                       prefetch);
+    }
+    ring.release();
   }
 
   // Adds attn_mask, which makes exponents of scores; returns the factor that is left to get there.
@@ -238,7 +244,8 @@ class SplitDSm80Cta {
   }
 
   // O += P V of one tile of keys.
-  __device__ __forceinline__ void add_values(const Scores& weights, Loader& load) {
+  template <class Ring>
+  __device__ __forceinline__ void add_values(const Scores& weights, Ring& ring) {
     constexpr int kBlockSteps = kConfig.Bk / 16;
     const float chain_scale = power_of_two(-out_exponent_);
     typename Plan::FragmentsP p;
@@ -246,7 +253,7 @@ class SplitDSm80Cta {
       pack_weights<kConfig>(weights, p);
 #pragma unroll
       for (int block = 0; block < Plan::kKeyBlocks; ++block) {
-        add_block<0>(p, block * kBlockSteps, chain_scale, load);
+        add_block<0>(p, block * kBlockSteps, chain_scale, ring);
       }
     } else {
       store_weights<kConfig>(weights, smem_ + Plan::kOffsetP);
@@ -254,39 +261,38 @@ class SplitDSm80Cta {
 #pragma unroll 1
       for (int block = 0; block < Plan::kKeyBlocks; ++block) {
         load_weights<kConfig>(my_a_ + Plan::kOffsetP, block * kBlockSteps, p);
-        add_block<0>(p, 0, chain_scale, load);
+        add_block<0>(p, 0, chain_scale, ring);
       }
     }
   }
 
   // The slices of V of one key block, from slice kSlice on.
-  template <int kSlice>
+  template <int kSlice, class Ring>
   __device__ __forceinline__ void add_block(const typename Plan::FragmentsP& p, int first_step,
-                                            float chain_scale, Loader& load) {
+                                            float chain_scale, Ring& ring) {
     if constexpr (kSlice < Plan::kSlicesV) {
       constexpr int kFirstPanel = kSlice * Plan::kPanelsV;
       constexpr int kLeft = Plan::kPanels - kFirstPanel;
       constexpr int kNumPanels = kLeft < Plan::kPanelsV ? kLeft : Plan::kPanelsV;
-      const uint32_t slot = ring_.acquire(load);
+      const uint32_t slot = ring.acquire();
       multiply_pv<kConfig, kFirstPanel, kNumPanels>(out_, p, first_step, slot + my_v_, chain_scale,
-                                                    [&] { ring_.refill(load); });
-      ring_.release();
-      add_block<kSlice + 1>(p, first_step, chain_scale, load);
+                                                    [&] { ring.refill(); });
+      ring.release();
+      add_block<kSlice + 1>(p, first_step, chain_scale, ring);
     }
   }
 
   const ForwardParams& params_;
   CtaRows rows_;
-  RingBarriers<kConfig.stages>& barriers_;
   RowExchange<Plan::kRowTiles, Plan::kWarpsN> row_group_;
   unsigned char* smem_;
-  typename Plan::Ring ring_;
   uint32_t
       my_a_;  // this lane's row for ldmatrix: of the A operand from the start of shared memory,
   uint32_t my_k_;  // of K and V from the start of a slot
   uint32_t my_v_;
   typename Plan::Softmax softmax_;
   typename Plan::OutSums out_;
+  typename Plan::FragmentsQ q_;  // with q_in = registers
   int out_exponent_ = 0;
 };
 

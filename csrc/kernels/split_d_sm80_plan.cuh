@@ -3,11 +3,19 @@
 
 #include "config.cuh"
 #include "prim/mma_sm80.cuh"
+#include "tile/fragment_stream.cuh"
 #include "tile/panels.cuh"
 #include "tile/slice_ring.cuh"
 #include "tile/warp_softmax.cuh"
 
 namespace ffpa {
+
+// Where the A operand of QKᵀ comes from in each MMA step.
+enum class QPlace {
+  smem,       // shared memory, where Q lies all the time
+  registers,  // which hold it all the time
+  streamed,   // shared memory, but Q is fetched again with every slice of K
+};
 
 struct SplitDSm80Config {
   DType dtype;
@@ -20,12 +28,14 @@ struct SplitDSm80Config {
   int Bv;  // columns of a slice of V
   int warps_m;
   int warps_n;
-  int stages;              // slots of the ring
-  int lead;                // how many slices copies run ahead of products
-  bool swizzle = true;     // or pad the rows
-  bool q_resident = true;  // or fetch Q again with every slice of K
-  int ctas_per_sm = 1;     // what the register allocation aims at
-  bool masks = false;      // takes an attn_mask; without, it costs nothing
+  int stages;           // slots of the ring
+  int lead;             // how many slices copies run ahead of products
+  int stages_v = 0;     // slots of a second ring, for V alone; 0: K and V share one
+  bool swizzle = true;  // or pad the rows
+  QPlace q_in = QPlace::smem;
+  int fragment_sets = 1;  // of registers for operands; 2 loads the next ones ahead of the products
+  int ctas_per_sm = 1;    // what the register allocation aims at
+  bool masks = false;     // takes an attn_mask; without, it costs nothing
 };
 
 // What follows from a configuration.
@@ -62,19 +72,22 @@ struct SplitDSm80Plan {
 
   static constexpr int kSliceBytesK = kPanelsK * PanelK::kBytes;
   static constexpr int kSliceBytesV = kPanelsV * PanelV::kBytes;
-  static constexpr int kSliceBytesQ = kConfig.q_resident ? 0 : kPanelsK * PanelQ::kBytes;
+  static constexpr bool kStreamsQ = kConfig.q_in == QPlace::streamed;
+  static constexpr int kSliceBytesKQ = kSliceBytesK + (kStreamsQ ? kPanelsK * PanelQ::kBytes : 0);
+  static constexpr bool kOneRing = kConfig.stages_v == 0;
   static constexpr int kSlotBytes =
-      kSliceBytesK + kSliceBytesQ > kSliceBytesV ? kSliceBytesK + kSliceBytesQ : kSliceBytesV;
+      kOneRing && kSliceBytesV > kSliceBytesKQ ? kSliceBytesV : kSliceBytesKQ;
 
   // Shared memory, in this order.
   static constexpr int kBarrierBytes = 128;
   static constexpr int kRowBytes = kWarpsN > 1 ? kConfig.Br * kWarpsN * 4 : 0;
-  static constexpr int kBytesQ = kConfig.q_resident ? kPanels * PanelQ::kBytes : 0;
+  static constexpr int kBytesQ = kStreamsQ ? 0 : kPanels * PanelQ::kBytes;
   static constexpr int kBytesP = kWarpsN > 1 ? ceil_div(kConfig.Bc, 64) * PanelQ::kBytes : 0;
   static constexpr int kOffsetQ = kBarrierBytes + kRowBytes;
   static constexpr int kOffsetP = kOffsetQ + kBytesQ;
   static constexpr int kOffsetRing = kOffsetP + kBytesP;
-  static constexpr int kSmemBytes = kOffsetRing + kConfig.stages * kSlotBytes;
+  static constexpr int kOffsetRingV = kOffsetRing + kConfig.stages * kSlotBytes;
+  static constexpr int kSmemBytes = kOffsetRingV + kConfig.stages_v * kSliceBytesV;
 
   static_assert(kConfig.headdim % 64 == 0 && kConfig.Bd % 64 == 0);
   static_assert(kConfig.Bc % kConfig.Bk == 0 && kConfig.Bv % 64 == 0);
@@ -82,17 +95,19 @@ struct SplitDSm80Plan {
   static_assert(kWarpsN == 1 || kWarpsN == 2 || kWarpsN == 4 || kWarpsN == 8);
   static_assert(kConfig.Bk % (kWarpsN == 8 ? 32 : 16) == 0);
   static_assert(kOffsetQ % 128 == 0 && kSlotBytes % 128 == 0 && kBytesQ % 128 == 0);
-  static_assert(sizeof(RingBarriers<kConfig.stages>) <= kBarrierBytes);
+  static_assert(sizeof(RingBarriers<kConfig.stages + kConfig.stages_v>) <= kBarrierBytes);
   static_assert(!kConfig.masks || !kF16Scores, "Q may not be scaled before the mask is added");
-  static_assert(!kF16Scores || kConfig.q_resident, "F16 scores need Q scaled in shared memory");
+  static_assert(!kF16Scores || !kStreamsQ, "F16 scores need Q scaled in shared memory");
+  static_assert(kConfig.q_in != QPlace::registers || kSlicesK == 1,
+                "registers have no addresses to step through slices by");
 
-  using Ring = SliceRing<kConfig.stages, kConfig.lead, kSlotBytes>;
   // An F16 chain has no room for a P above 1: with |V| of 8, 32 keys of P = 2^8 pass 65504.
   static constexpr int kMaxExponentP = __is_same(typename Pv::Chain, __half) ? 0 : 8;
   using Softmax = WarpSoftmax<kRowTiles, kMaxExponentP>;
   using ScoreSums = Tile16x8<typename Qk::Stored>[kRowTiles][kScoreTiles];
   using OutSums = Tile16x8<typename Pv::Stored>[kPanels][kRowTiles][kPanelTiles];
   using FragmentsP = uint32_t[(kWarpsN == 1 ? kConfig.Bc : kConfig.Bk) / 16][kRowTiles][4];
+  using FragmentsQ = HeldFragments<kConfig.headdim / 16, kRowTiles>;
 };
 
 // Where a thread stands in the grid of warps, in the fragments of mma and in the tiles in shared

@@ -6,36 +6,54 @@
 
 namespace ffpa {
 
-// S += Q Kᵀ over one slice of columns, kNumPanels panels. The addresses are this lane's in the
-// slice. `prefetch` is called once, where the tensor cores have work to go on with.
-template <SplitDSm80Config kConfig, int kNumPanels, class Prefetch>
+// The A operand of one MMA step of QKᵀ; `q` is this lane's address in the panels.
+template <SplitDSm80Config kConfig>
+__device__ __forceinline__ void load_q(uint32_t q, int step,
+                                       uint32_t (&a)[SplitDSm80Plan<kConfig>::kRowTiles][4]) {
+  using Panel = typename SplitDSm80Plan<kConfig>::PanelQ;
+  const uint32_t address = Panel::advance(q, 2 * (step % 4)) + step / 4 * Panel::kBytes;
+#pragma unroll
+  for (int r = 0; r < SplitDSm80Plan<kConfig>::kRowTiles; ++r)
+    ldmatrix_x4(a[r], address + 16 * r * Panel::kPitch);
+}
+
+// Those of all steps of a slice, from shared memory.
+template <SplitDSm80Config kConfig, int kNumPanels>
+__device__ __forceinline__ auto stream_q(uint32_t q) {
+  return stream_fragments<kConfig.fragment_sets, 4 * kNumPanels,
+                          SplitDSm80Plan<kConfig>::kRowTiles>(
+      [q](int step, auto& a) { load_q<kConfig>(q, step, a); });
+}
+
+// S += Q Kᵀ over one slice of columns, kNumPanels panels. `q` hands out the A operand, `k` is this
+// lane's address in the slice. `prefetch` is called once, where the tensor cores have work to go on
+// with.
+template <SplitDSm80Config kConfig, int kNumPanels, class FragmentsQ, class Prefetch>
 __device__ __forceinline__ void multiply_qk(typename SplitDSm80Plan<kConfig>::ScoreSums& scores,
-                                            uint32_t q, uint32_t k, const Prefetch& prefetch) {
+                                            FragmentsQ&& q, uint32_t k, const Prefetch& prefetch) {
   using Plan = SplitDSm80Plan<kConfig>;
   using Chain = typename Plan::Qk::Chain;
-  using PanelQ = typename Plan::PanelQ;
   using PanelK = typename Plan::PanelK;
+  constexpr int kSteps = 4 * kNumPanels;
+  constexpr int kLoads = Plan::kScoreTiles / 2;  // of K, per step
 
+  auto fragments_k =
+      stream_fragments<kConfig.fragment_sets, kSteps * kLoads, 1>([k](int load, auto& b) {
+        const int step = load / kLoads;
+        ldmatrix_x4(b[0], PanelK::advance(k, 2 * (step % 4)) + step / 4 * PanelK::kBytes +
+                              16 * (load % kLoads) * PanelK::kPitch);
+      });
   const auto multiply = [&](Tile16x8<Chain>(&sums)[Plan::kRowTiles][Plan::kScoreTiles]) {
 #pragma unroll
-    for (int step = 0; step < 4 * kNumPanels; ++step) {
-      const int panel = step / 4;
-      const int chunks = 2 * (step % 4);
-      uint32_t a[Plan::kRowTiles][4];
+    for (int step = 0; step < kSteps; ++step) {
+      const auto& a = q.next(step);
 #pragma unroll
-      for (int r = 0; r < Plan::kRowTiles; ++r) {
-        ldmatrix_x4(a[r],
-                    PanelQ::advance(q, chunks) + panel * PanelQ::kBytes + 16 * r * PanelQ::kPitch);
-      }
-#pragma unroll
-      for (int n = 0; n < Plan::kScoreTiles; n += 2) {
-        uint32_t b[4];
-        ldmatrix_x4(b,
-                    PanelK::advance(k, chunks) + panel * PanelK::kBytes + 8 * n * PanelK::kPitch);
+      for (int i = 0; i < kLoads; ++i) {
+        const auto& b = fragments_k.next(step * kLoads + i)[0];
 #pragma unroll
         for (int r = 0; r < Plan::kRowTiles; ++r) {
-          mma<typename Plan::Element>(sums[r][n], a[r], b[0], b[1]);
-          mma<typename Plan::Element>(sums[r][n + 1], a[r], b[2], b[3]);
+          mma<typename Plan::Element>(sums[r][2 * i], a[r], b[0], b[1]);
+          mma<typename Plan::Element>(sums[r][2 * i + 1], a[r], b[2], b[3]);
         }
       }
       if (step == 0) prefetch();
@@ -132,7 +150,15 @@ __device__ __forceinline__ void multiply_pv(typename SplitDSm80Plan<kConfig>::Ou
   constexpr int kSteps = kConfig.Bk / 16;
   constexpr int kTiles = Plan::kPanelTiles < 2 ? 1 : 2;  // that one ldmatrix feeds per MMA step
   constexpr int kLoadSteps = 2 / kTiles;
+  constexpr int kTileLoads = kSteps / kLoadSteps;
+  constexpr int kPanelLoads = Plan::kPanelTiles / kTiles * kTileLoads;
+  constexpr int kLoads = kNumPanels * kPanelLoads;
 
+  auto fragments_v = stream_fragments<kConfig.fragment_sets, kLoads, 1>([v](int load, auto& b) {
+    const int n = load % kPanelLoads / kTileLoads * kTiles;
+    ldmatrix_x4_trans(b[0], PanelV::advance(v, n) + load / kPanelLoads * PanelV::kBytes +
+                                16 * (load % kTileLoads * kLoadSteps) * PanelV::kPitch);
+  });
 #pragma unroll
   for (int panel = 0; panel < kNumPanels; ++panel) {
 #pragma unroll
@@ -140,9 +166,8 @@ __device__ __forceinline__ void multiply_pv(typename SplitDSm80Plan<kConfig>::Ou
       const auto multiply = [&](Tile16x8<Chain>(&sums)[Plan::kRowTiles][kTiles]) {
 #pragma unroll
         for (int step = 0; step < kSteps; step += kLoadSteps) {
-          uint32_t b[4];
-          ldmatrix_x4_trans(
-              b, PanelV::advance(v, n) + panel * PanelV::kBytes + 16 * step * PanelV::kPitch);
+          const int load = panel * kPanelLoads + n / kTiles * kTileLoads + step / kLoadSteps;
+          const auto& b = fragments_v.next(load)[0];
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             const int p_step = first_step + step + i / kTiles;

@@ -1,10 +1,10 @@
 // Online softmax over the score fragments of one warp (mma m16n8k16, prim/mma_sm80.cuh).
 //
 // A warp holds kRowTiles * 16 rows; a quad of lanes shares each row, and a lane sees two rows (h)
-// of each row tile. Exponents are in base 2 and relative to a `base` per row. Its first value is the
-// largest score itself, so that the P of that key is exactly 1 and a row of one key gives V. Then it
-// moves by whole numbers, for a power of two scales sums without rounding, and only when the largest
-// score passes it by more than kHeadroom, so that most tiles leave O alone.
+// of each row tile. Exponents are in base 2 and relative to a `base` per row. Its first value is
+// the largest score itself, so that the P of that key is exactly 1 and a row of one key gives V.
+// Then it moves by whole numbers, for a power of two scales sums without rounding, and only when
+// the largest score passes it by more than kHeadroom, so that most tiles leave O alone.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,7 @@ class Instance(TypedDict):
     headdim: int  # the largest D it takes
     variant: str  # "": the one to use
     fallback: bool  # stands in for variant "" on devices with less shared memory
+    narrow: bool  # stands in for variant "" where that would leave multiprocessors idle
     max_seqlen_k: int  # beyond it sums lose more than the accumulator's bound; 0: any length
     Br: int
     Bc: int

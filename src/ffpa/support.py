@@ -88,7 +88,7 @@ def find(
         fitting = _fitting(
             built, problem.dtype, problem.acc, problem.headdim, limits, kernel, variant
         )
-        instance = _choose(fitting, problem, kernel)
+        instance = _choose(fitting, problem, limits, kernel)
     except UnsupportedError as error:
         return Support(reason=str(error))
     return Support(instance)
@@ -113,7 +113,7 @@ def resolve(
     check_layout(query, key, value)
     limits = build_limits(query.device.index)
     fitting = _fitting_built(problem.dtype, problem.acc, problem.headdim, limits, kernel)
-    return problem, _choose(fitting, problem, kernel)
+    return problem, _choose(fitting, problem, limits, kernel)
 
 
 @cache
@@ -178,12 +178,17 @@ def _fitting(
             f"memory in {who} and the device has {limits.smem_bytes}: choose another kernel",
         )
     rank = {name: position for position, name in enumerate(AUTO_ORDER)}
-    fitting.sort(key=lambda i: (rank.get(i["id"], 0), i["headdim"], i["variant"] != variant))
-    return tuple(fitting)
+
+    def order(i: Instance) -> tuple[int, int, bool, bool]:
+        return rank.get(i["id"], 0), i["headdim"], i["variant"] != variant, i["narrow"]
+
+    return tuple(sorted(fitting, key=order))
 
 
-def _choose(fitting: tuple[Instance, ...], problem: Problem, kernel: str) -> Instance:
-    """The first that serves the mask and the lengths of the problem."""
+def _choose(
+    fitting: tuple[Instance, ...], problem: Problem, limits: DeviceLimits, kernel: str
+) -> Instance:
+    """The first that serves the mask and the lengths of the problem, or its narrow variant."""
     who = "this build" if kernel == "auto" else kernel
     if problem.masked:
         fitting = tuple(i for i in fitting if i["masks"])
@@ -194,15 +199,42 @@ def _choose(fitting: tuple[Instance, ...], problem: Problem, kernel: str) -> Ins
             )
     if kernel == "auto" and not few_queries(problem.batch * problem.nheads_q, problem.seqlen_q):
         fitting = tuple(sorted(fitting, key=lambda i: i["id"] == SPLIT_KV))
+    usable = []
     for instance in fitting:
         too_long = 0 < instance["max_seqlen_k"] < problem.seqlen_k
         for_masks_alone = instance["masks"] and instance["variant"]
         if not too_long and (problem.masked or not for_masks_alone or instance["name"] == kernel):
-            return instance
-    raise UnsupportedFeatureError(
-        f"seqlen_k {problem.seqlen_k} is above {max(i['max_seqlen_k'] for i in fitting)}, beyond "
-        f"which the sums of {who} with acc={problem.acc} stall: use acc=f32 or another kernel",
-    )
+            usable.append(instance)
+    if not usable:
+        raise UnsupportedFeatureError(
+            f"seqlen_k {problem.seqlen_k} is above {max(i['max_seqlen_k'] for i in fitting)}, "
+            f"beyond which the sums of {who} with acc={problem.acc} stall: use acc=f32 or another "
+            f"kernel",
+        )
+    return _first_or_narrow(usable, problem, limits.multiprocessors)
+
+
+def _first_or_narrow(usable: list[Instance], problem: Problem, multiprocessors: int) -> Instance:
+    """The first instance, or a narrow variant of it where that keeps more multiprocessors busy.
+
+    CTAs of fewer rows read keys and values more often, so the multiprocessor with the most rows has
+    to be left with a quarter less of them.
+    """
+    first = usable[0]
+    if multiprocessors == 0:
+        return first
+
+    def most_rows(i: Instance) -> int:
+        ctas = problem.batch * problem.nheads_q * -(-problem.seqlen_q // i["Br"])
+        return -(-ctas // multiprocessors) * i["Br"]
+
+    narrow = [
+        i
+        for i in usable
+        if i["narrow"] and (i["id"], i["headdim"]) == (first["id"], first["headdim"])
+    ]
+    saving = [i for i in narrow if 4 * most_rows(i) <= 3 * most_rows(first)]
+    return min(saving, key=lambda i: (most_rows(i), -i["Br"]), default=first)
 
 
 def few_queries(heads: int, seqlen_q: int) -> bool:
@@ -225,7 +257,7 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
     pool = [
         i
         for i in family
-        if i["variant"] == variant or (not variant and (i["fallback"] or i["masks"]))
+        if i["variant"] == variant or (not variant and (i["fallback"] or i["narrow"] or i["masks"]))
     ]
     if not pool:
         known = dict.fromkeys(i["variant"] for i in family)

@@ -50,6 +50,7 @@ def _entry(instance: Instance, archs: tuple[str, ...]) -> str:
     return (
         f"      {{.name = {_literal(instance.name)}, .variant = {_literal(instance.variant)},"
         f" .fallback = {str(instance.fallback).lower()},"
+        f" .narrow = {str(instance.narrow).lower()},"
         f" .masks = {str(instance.masks).lower()},"
         f" .max_seqlen_k = {instance.max_seqlen_k}, .archs = {{{quoted}}},"
         f" .lesson = {_literal(instance.lesson)}, .reason = {_literal(instance.reason)},"

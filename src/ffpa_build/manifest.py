@@ -16,7 +16,7 @@ ACCS = ("f16", "f32", "qk32_pv16", "qk16_pv32", "f16f32")
 
 # Keys of a kernel, and the keys of a config that are no fields of its C++ struct.
 KERNEL_KEYS = {"id", "header", "archs", "lesson", "sass", "config"}
-CONFIG_NOTES = {"variant", "fallback", "masks", "max_seqlen_k", "reason"}
+CONFIG_NOTES = {"variant", "fallback", "narrow", "masks", "max_seqlen_k", "reason"}
 LISTS = ("headdim", "dtype", "acc")
 
 
@@ -34,6 +34,7 @@ class Instance:
     acc: str
     variant: str
     fallback: bool
+    narrow: bool
     masks: bool  # takes an attn_mask
     max_seqlen_k: int  # 0: any
     reason: str
@@ -148,6 +149,7 @@ def _config(
             acc=acc,
             variant=config.get("variant", ""),
             fallback=config.get("fallback", False),
+            narrow=config.get("narrow", False),
             masks=config.get("masks", False),
             max_seqlen_k=config.get("max_seqlen_k", 0),
             reason=config.get("reason", ""),

@@ -26,20 +26,22 @@ def instance(
     smem_bytes=98304,
     variant="",
     fallback=False,
+    narrow=False,
     max_seqlen_k=0,
     Br=64,
 ):
     name = f"{kernel}/d{headdim}/{dtype}/{acc}" + (f"/{variant}" if variant else "")
     return extension.Instance(
         name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
-        fallback=fallback, max_seqlen_k=max_seqlen_k, Br=Br, Bc=64, num_threads=128,
-        smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
+        fallback=fallback, narrow=narrow, max_seqlen_k=max_seqlen_k, Br=Br, Bc=64,
+        num_threads=128, smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
         masks=kernel.startswith("split_kv") or variant == "masked",
     )  # fmt: skip
 
 
 def build() -> list[extension.Instance]:
-    """A plausible kernels.toml: two architectures, three accumulators, a small-memory fallback."""
+    """A plausible kernels.toml: two architectures, three accumulators, variants for small memory
+    and for small work."""
     types = [("fp16", "f32"), ("bf16", "f32"), ("fp16", "f16")]
     return [
         *(instance("naive", 1024, dtype, "f32", ["80", "90"]) for dtype in DTYPES),
@@ -52,6 +54,12 @@ def build() -> list[extension.Instance]:
                 {"smem_bytes": 98304, "variant": "stages2", "fallback": True},
                 {"smem_bytes": 65536, "variant": "stages1"},
             )
+        ),
+        *(
+            instance(
+                "split_d-sm80", 576, *type_, ["80", "90"], 131072, "rows32", narrow=True, Br=32
+            )
+            for type_ in types
         ),
         *(
             instance(

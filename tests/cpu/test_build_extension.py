@@ -112,6 +112,7 @@ def test_the_module_tells_its_kernels(extension):
         "headdim": 64,
         "variant": "",
         "fallback": False,
+        "narrow": False,
         "masks": False,
         "max_seqlen_k": 0,
         "Br": 16,

@@ -68,11 +68,11 @@ def test_lists_multiply_out(tree):
 
 
 def test_variants_and_enums(tree):
-    extra = 'variant = "columns"\nfallback = true\nmasks = true\nmax_seqlen_k = 99\n'
+    extra = 'variant = "columns"\nfallback = true\nnarrow = true\nmasks = true\nmax_seqlen_k = 99\n'
     extra += 'order = "columns"\nswizzle = false\n'
     instance = manifest.load(tree(KERNEL + CONFIG + extra))[0]
     assert instance.name == "toy-sm80/d64/fp16/f32/columns"
-    assert instance.fallback and instance.masks
+    assert instance.fallback and instance.narrow and instance.masks
     assert instance.max_seqlen_k == 99
     assert instance.fields[-2:] == (("swizzle", "false"), ("order", "Order::columns"))
 

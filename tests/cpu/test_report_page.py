@@ -167,13 +167,19 @@ def test_a_stale_block_is_found_and_rewritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "README.md"
-    path.write_text("Before\n<!-- ffpa:support -->\nnot made from data\n<!-- /ffpa:support -->\nAfter\n")
+    path.write_text(
+        "Before\n<!-- ffpa:support -->\nnot made from data\n<!-- /ffpa:support -->\nAfter\n"
+    )
     assert main(["readme", "--check", "--readme", str(path)]) == 1
     assert "out of date" in capsys.readouterr().err
     assert main(["readme", "--readme", str(path)]) == 0
     assert main(["readme", "--check", "--readme", str(path)]) == 0
     text = path.read_text()
-    assert text.startswith("Before\n") and text.endswith("After\n") and "not made from data" not in text
+    assert (
+        text.startswith("Before\n")
+        and text.endswith("After\n")
+        and "not made from data" not in text
+    )
 
 
 @pytest.mark.parametrize(

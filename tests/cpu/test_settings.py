@@ -18,6 +18,7 @@ from ffpa.settings import (
     keep_text,
     register,
 )
+from ffpa_build import manifest
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = ["acc", "baselines", "experiment", "kernels", "measure", "shape"]
@@ -73,6 +74,21 @@ def test_every_value_of_every_sweep_can_be_run(experiment):
     for key, values in sweep_of(experiment).items():
         for value in str(values).split(","):
             check(settings_of(f"experiment={experiment}", f"{key}={value}"))
+
+
+def test_the_ablation_asks_for_every_variant_where_it_was_compiled():
+    asked = set()
+    for kernels in sweep_of("ablation")["kernels"].split(","):
+        settings = settings_of("experiment=ablation", f"kernels={kernels}")
+        variants = [name.partition("/")[2] for name in chosen(settings.kernels)]
+        asked |= {(settings.d, variant) for variant in variants if variant}
+    compiled = {
+        (instance.headdim, instance.variant)
+        for instance in manifest.load(CONF.parent)
+        if instance.id == "split_d-sm80" and instance.variant
+        if not instance.fallback and not instance.narrow
+    }
+    assert asked == compiled
 
 
 def test_headdim_is_the_figure_of_the_paper():

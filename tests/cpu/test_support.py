@@ -46,6 +46,31 @@ def test_auto_takes_another_kernel_where_sums_would_stall():
 
 
 @pytest.mark.parametrize(
+    "limits, fields, variant",
+    [
+        (H200, {"seqlen_q": 4096}, "rows32"),  # 128 CTAs of 32 rows on 132 multiprocessors
+        (H200, {"seqlen_q": 4224}, "rows32"),
+        (H200, {"seqlen_q": 4225}, ""),  # 133 would take two turns, of 64 rows in all
+        (H200, {"seqlen_q": 8448}, ""),  # two turns of 32 rows are one of 64
+        (H200, {"seqlen_q": 8449}, "rows32"),  # three of 32 rows against two of 64
+        (H200, {"seqlen_q": 64, "nheads_q": 330}, ""),  # five against three: it saves too little
+        (H200, {"seqlen_q": 17, "batch": 2, "nheads_q": 66}, "rows32"),
+        (H200, {"seqlen_q": 8192, "nheads_q": 32}, ""),
+        (H200, {"seqlen_q": 4096, "headdim": 520}, "rows32"),
+        (H200, {"seqlen_q": 4096, "headdim": 512, "kernel": "split_d-sm80"}, ""),  # has none
+        (H200, {"seqlen_q": 4096, "kernel": "split_d-sm80/d576/fp16/f32"}, ""),  # named
+        (replace(H200, multiprocessors=0), {"seqlen_q": 4096}, ""),
+        (replace(H200, smem_bytes=101376), {"seqlen_q": 4096}, "stages2"),
+        (replace(H200, smem_bytes=140000), {"seqlen_q": 4096}, "rows32"),
+        (replace(H200, smem_bytes=140000), {"seqlen_q": 8448}, "stages2"),
+    ],
+)
+def test_auto_takes_fewer_rows_where_that_saves_a_quarter(limits, fields, variant):
+    few = {"headdim": 576, "nheads_q": 1, "nheads_kv": 1, **fields}
+    assert ask(limits, **few).instance["variant"] == variant
+
+
+@pytest.mark.parametrize(
     "limits, headdim, chosen",
     [
         (H200, 512, "split_kv-sm80/d512/fp16/f32"),
