@@ -61,7 +61,7 @@ struct SplitDSm90PairConsumer {
       give_back(position.slot_before(age));
   }
 
-  // S = Q·Kᵀ
+  // S = Q·Kᵀ; `before` as in piece_issued().
   __device__ __forceinline__ void issue_scores(Scores& scores, int before) {
     const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer}.begin());
 #pragma unroll
@@ -204,10 +204,10 @@ struct SplitDSm90PairConsumer {
     float max[2];
     float factor[2];
     int block = blocks.count - 1;
-    const auto tell_maxima = [&](int block) {
+    const auto tell_maxima = [&](int scored) {
       pin(scores);
-      if (block >= blocks.unmasked) {
-        mask_keys(scores, problem, first_row, block * Plan::Bc + own_keys);
+      if (scored >= blocks.unmasked) {
+        mask_keys(scores, problem, first_row, scored * Plan::Bc + own_keys);
       }
       row_max(scores, max);
       send_maxima(max);

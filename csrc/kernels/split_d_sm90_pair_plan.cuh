@@ -80,6 +80,8 @@ struct SplitDSm90PairPlan {
   static constexpr int kBehind = kConfig.behind;
   static constexpr bool kOwnFirst = kConfig.own_first;
   static_assert(kConfig.slots >= kBehind + 2, "the ring needs pieces to come beside those in use");
+  static_assert(kBehind <= kVPieces,
+                "the scores have to be done when V of one CTA's keys is issued");
 
   struct Smem {
     alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];  // in the epilogue: O

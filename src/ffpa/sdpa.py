@@ -35,9 +35,11 @@ def sdpa(
 
     A call that `ffpa.attention` takes runs on its kernel, with F32 accumulation; any number of
     leading dimensions will do. The output has the stride order of query, as that of torch's flash
-    kernel. Every other call (dropout, a gradient, a CPU tensor, ...) goes to torch, with a
-    FallbackWarning that says why; `strict=True` raises that reason instead. Python shows a warning
-    once per reason and place. `ffpa.last_kernel()` tells which of the two it was.
+    kernel. A value narrower than query is padded with zeros first, which copies it.
+
+    Every other call (dropout, a gradient, a CPU tensor, ...) goes to torch, with a FallbackWarning
+    that says why; `strict=True` raises that reason instead. Python shows a warning once per reason
+    and place. `ffpa.last_kernel()` tells which of the two it was.
     """
     return _sdpa(
         query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, strict, stacklevel=3
@@ -144,7 +146,13 @@ def _attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor:
-    """`attention` for any number of leading dimensions: (..., heads, seqlen, headdim)."""
+    """`attention` for any number of leading dimensions, (..., heads, seqlen, headdim), and for
+    values that are narrower."""
+    missing = query.shape[-1] - value.shape[-1]
+    if missing > 0 and query.dim() == value.dim():
+        padded = functional.pad(value, (0, missing))
+        out = _attention(query, key, padded, attn_mask, is_causal, scale, enable_gqa)
+        return out[..., : value.shape[-1]].contiguous()
     options: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     if query.dim() == key.dim() == value.dim() == 4:
         return attention(query, key, value, attn_mask=attn_mask, **options)

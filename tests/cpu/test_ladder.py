@@ -12,6 +12,7 @@ from ffpa.measure.contestants import contestants_of
 from ffpa.record.store import REPOSITORY
 from ffpa.report.ladder import ladder_caption, ladder_panel, ladder_table, rung_label
 from ffpa.report.names import Contestant
+from ffpa.report.readme import ladder_profile_block
 from ffpa.report.results import NoRowsError, Results
 from ffpa.settings import MeasureSettings, Settings
 from ffpa.support import AUTO_ORDER
@@ -139,6 +140,13 @@ def test_layouts_give_every_chunk_a_place_of_its_own() -> None:
 def test_a_row_is_written_without_conflicts_in_slices_and_swizzled() -> None:
     for layout in (bank_conflicts.slices, bank_conflicts.swizzled):
         assert bank_conflicts.wavefronts(layout(3, chunk) for chunk in range(8)) == 1
+
+
+def test_the_pages_profile_has_a_line_for_every_step() -> None:
+    lines = ladder_profile_block().splitlines()
+    assert lines[0].startswith("| step | tensor ")
+    steps = [line.split("|")[1].split()[0] for line in lines[2:]]
+    assert steps == [name.split("-")[1] for name in STEPS]
 
 
 def test_demo_without_a_gpu_prints_the_recorded_ladder_or_what_records_it() -> None:

@@ -55,6 +55,15 @@ class TestOnOurKernel:
         assert out.shape == exact.shape
         torch.testing.assert_close(out.double(), exact, rtol=1e-3, atol=1e-3)
 
+    @pytest.mark.parametrize("shape", [(1, 2, 20), (20,), (2, 1, 2, 20)])
+    @pytest.mark.parametrize("headdim, value_headdim", [(576, 512), (192, 128), (64, 1)])
+    def test_a_narrower_value(self, shape, headdim, value_headdim):  # S23
+        q, k, v = (torch.randn(*shape, d).half() for d in (headdim, headdim, value_headdim))
+        out = ffpa.sdpa(q, k, v, is_causal=True, strict=True)
+        exact = _torch_sdpa(q.double(), k.double(), v.double(), is_causal=True)
+        assert out.shape == exact.shape and out.is_contiguous()
+        torch.testing.assert_close(out.double(), exact, rtol=1e-3, atol=1e-3)
+
     def test_five_dimensions_that_are_no_view(self):
         q, k, v = (t.transpose(0, 1) for t in tensors((2, 3, 2, 20, 64)))
         out = ffpa.sdpa(q, k, v, strict=True)
@@ -92,11 +101,11 @@ class TestOnOurKernel:
 FALLBACKS = {
     "dropout": (tensors(), lambda *_: {"dropout_p": 1.0}, NotImplementedError, "dropout_p"),
     "float32": (tensors(dtype=torch.float32), lambda *_: {}, TypeError, "float32"),
-    "a narrower value": (
-        [torch.randn(1, 2, 20, d).half() for d in (64, 64, 32)],
+    "a wider value": (
+        [torch.randn(1, 2, 20, d).half() for d in (64, 64, 72)],
         lambda *_: {},
         NotImplementedError,
-        "value has headdim 32",
+        "value has headdim 72",
     ),
     "headdim 60": (tensors((1, 2, 20, 60)), lambda *_: {}, ValueError, "headdim 60"),
     "a broadcast batch": (
@@ -356,6 +365,12 @@ class TestCompiled:
         with pytest.warns(FallbackWarning, match="dropout_p"):
             out = compiled(*tensors())
         assert out.eq(1).all()
+
+    def test_a_narrower_value(self):  # S23
+        layer, compiled = self.compiled(strict=True)
+        q, k, v = tensors()
+        out = compiled(q, k, v[..., :40])
+        assert out.equal(layer(q, k, v)[..., :40]) and out.is_contiguous()
 
     @pytest.mark.parametrize("kv", [(2, 4, 21, 64), (2, 4, 72, 64)])
     def test_opcheck(self, kv):  # R04

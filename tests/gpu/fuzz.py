@@ -86,7 +86,7 @@ class Call:
         self.scale = rng.choice([None] * 4 + [0.1, -0.1, 0.0])
         self.mask = rng.choice([None] * 3 + ["bool", "F32", "element", "keys"])
         self.fault = rng.choice(
-            [None] * 12
+            [None] * 32
             + ["dtype", "mixed", "headdim", "heads", "lengths", "strides", "address", "mask"]
             + ["device", "rank", "empty", "scale"]
         )

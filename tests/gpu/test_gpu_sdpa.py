@@ -84,11 +84,20 @@ def test_any_rank(shape):  # S24
     torch.testing.assert_close(out.double(), exact, rtol=3e-3, atol=3e-3)
 
 
-def test_what_no_kernel_takes_goes_to_torch():  # R12, S23
+@pytest.mark.parametrize("headdim, value_headdim", [(576, 512), (192, 128)])
+def test_a_narrower_value(headdim, value_headdim):  # S23
+    q, k, v = qkv(headdim=headdim)
+    out = ffpa.sdpa(q, k, v[..., :value_headdim])
+    exact = torch_math(q, k, v[..., :value_headdim])
+    assert out.shape == exact.shape
+    torch.testing.assert_close(out.double(), exact, rtol=3e-3, atol=3e-3)
+
+
+def test_what_no_kernel_takes_goes_to_torch():  # R12
     q, k, v = qkv()
     for options, tensors in (
         ({"dropout_p": 0.5}, (q, k, v)),
-        ({}, (q, k, v[..., :64])),
+        ({}, (q[..., :64], k[..., :64], v)),
         ({}, (q.float(), k.float(), v.float())),
     ):
         with pytest.warns(FallbackWarning):

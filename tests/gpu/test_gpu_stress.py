@@ -84,7 +84,7 @@ def test_random_launches_end(kernel, request):
             outs = [torch.full_like(q, torch.nan) for _ in range(2 if turn == 0 else 1)]
             lse = torch.empty(q.shape[:3], device=DEVICE)
             for out in outs:
-                launch(instance["name"], q, k, v, out, lse, q.shape[3] ** -0.5, diagonal)
+                launch(instance, q, k, v, out, lse, q.shape[3] ** -0.5, diagonal)
             pairs.append((outs[0], outs[-1]))
         finish(in_flight)
         for description, (first, last) in zip(in_flight, pairs, strict=True):
@@ -101,7 +101,7 @@ def test_thirty_runs_give_the_same_bits(instance):
     for _ in range(30):
         load.change(dice)
         out, lse = torch.full_like(q, torch.nan), torch.empty(q.shape[:3], device=DEVICE)
-        launch(instance["name"], q, k, v, out, lse, q.shape[3] ** -0.5, 499)
+        launch(instance, q, k, v, out, lse, q.shape[3] ** -0.5, 499)
         runs.append((out, lse))
     finish([instance["name"]])
     assert not runs[0][0].isnan().any()

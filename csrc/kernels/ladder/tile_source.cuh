@@ -28,16 +28,17 @@ class TileSource {
         num_rows_(num_rows - first_row),
         num_columns_(num_columns) {}
 
-  // Starts this thread's copies of a tile. Past the last one they fill zeros and read nothing.
-  __device__ __forceinline__ void copy(int tile, uint32_t smem) const {
-    const int first_row = tile * PanelType::kRows;
-    copy_panels<Passes>(smem + Passes::my_offset(), place_ + first_row * stride_, stride_,
-                        num_rows_ - first_row - Passes::my_row(),
+  // Starts this thread's copies of a tile; tiles are asked for in their order. Past the last one
+  // they fill zeros and read nothing.
+  __device__ __forceinline__ void copy(int tile, uint32_t smem) {
+    copy_panels<Passes>(smem + Passes::my_offset(), place_, stride_,
+                        num_rows_ - tile * PanelType::kRows - Passes::my_row(),
                         num_columns_ - Passes::my_column());
+    place_ += PanelType::kRows * stride_;
   }
 
  private:
-  const Element* place_;  // its chunk of the first tile
+  const Element* place_;  // its chunk of the next tile
   int64_t stride_;
   int num_rows_;
   int num_columns_;

@@ -80,7 +80,7 @@ def ladder_profile_block() -> str:
     Raises:
         ValueError: there is none.
     """
-    table = r"^## ladder$.*?^(\| step .*?)\n\n"
+    table = r"^## ladder$.*?^(\| step \| .*?)\n\n"
     found = re.search(table, NOTES.read_text(), re.DOTALL | re.MULTILINE)
     if not found:
         raise ValueError(f"{NOTES.name} has no table of steps under the heading ladder: restore it")
