@@ -19,7 +19,7 @@ def serves(instance, problem, limits):
     masked = instance["variant"] == "masked"
     return (
         instance["id"] in AUTO_ORDER
-        and (not instance["variant"] or instance["fallback"] or masked)
+        and (not instance["variant"] or instance["fallback"] or instance["narrow"] or masked)
         and (problem.masked or not masked)
         and (instance["masks"] or not problem.masked)
         and (instance["dtype"], instance["acc"]) == (problem.dtype, problem.acc)
