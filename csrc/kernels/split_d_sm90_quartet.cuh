@@ -28,6 +28,7 @@
 #include "params.h"
 #include "prim/cluster.cuh"
 #include "prim/device.h"
+#include "prim/elect.cuh"
 #include "prim/setmaxnreg.cuh"
 #include "prim/tensor_map.h"
 
@@ -47,8 +48,8 @@ __global__ void __cluster_dims__(kQuartetCtas, 1, 1) __launch_bounds__(Plan::num
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
   if (warpgroup == Plan::kConsumers) {
     give_registers<Plan::kProducerRegisters>();
-    SplitDSm90QuartetProducer<Plan>{params, smem, rank}.run();
-    __syncwarp();
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x % kWarpgroupThreads / 32, 0);
+    SplitDSm90QuartetProducer<Plan>{params, smem, rank, elect_one()}.run(warp);
   } else {
     take_registers<Plan::kConsumerRegisters>();
     const int member = rank * Plan::kConsumers + warpgroup;
@@ -79,22 +80,21 @@ struct SplitDSm90Quartet {
     quartet.headdim = params.headdim;
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
-    cudaError_t status = make_tensor_map(quartet.q, dtype, params.q, q_shape, params.q_strides, Br);
+    cudaError_t status = make_piece_map(quartet.q, dtype, params.q, q_shape, params.q_strides, Br,
+                                        kBoxColumns, Plan::kKPieces);
     if (status != cudaSuccess) return status;
-    status = make_tensor_map(quartet.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys);
+    status = make_piece_map(quartet.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys,
+                            kBoxColumns, 1);
     if (status != cudaSuccess) return status;
 
-    const bool whole_boxes = params.headdim % kBoxColumns == 0;
-    quartet.v_boxes_per_load = whole_boxes ? Plan::kVBoxes : 1;
     for (int member = 0; member < kQuartetMembers; ++member) {
       // A member whose columns lie beyond a short headdim works on others and stores nothing.
       const int first = member * Plan::kColumns < params.headdim ? member * Plan::kColumns : 0;
       const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
       TensorShape shape = kv_shape;
       shape.columns = columns;
-      status =
-          make_panel_map(quartet.v[member], dtype, element_at(params.v, first), shape,
-                         params.v_strides, Plan::kPieceKeys, kBoxColumns, quartet.v_boxes_per_load);
+      status = make_piece_map(quartet.v[member], dtype, element_at(params.v, first), shape,
+                              params.v_strides, Plan::kPieceKeys, kBoxColumns, Plan::kVBoxes);
       if (status != cudaSuccess) return status;
       shape = q_shape;
       shape.columns = columns;

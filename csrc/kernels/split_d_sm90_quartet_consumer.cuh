@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/split_d_sm90_quartet_plan.cuh"
+#include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/cluster.cuh"
 #include "prim/opaque.cuh"
 #include "prim/tma.cuh"
@@ -30,7 +31,6 @@ struct SplitDSm90QuartetConsumer {
   uint32_t round = 0;  // of the tiles
   uint32_t steps = 0;  // for which P has been sent
 
-  __device__ __forceinline__ bool elected() const { return threadIdx.x % kWarpgroupThreads == 0; }
   // Of a value per row: the maxima of each step, and the sums of each tile.
   __device__ __forceinline__ uint32_t exchanges() const { return steps + round; }
 
@@ -267,12 +267,11 @@ struct SplitDSm90QuartetConsumer {
   }
 
   __device__ __forceinline__ void run() {
-    const TileOrder& order = params.problem.order;
-    for (;; ++round) {
-      const int index = order.index(round, blockIdx.x / kQuartetCtas, gridDim.x / kQuartetCtas);
-      if (index >= order.num_tiles()) break;
-      attend(order.tile(index));
-    }
+    params.problem.order.for_each_tile(blockIdx.x / kQuartetCtas, gridDim.x / kQuartetCtas,
+                                       [&](const QueryTile& tile, int of_worker) {
+                                         round = of_worker;
+                                         attend(tile);
+                                       });
   }
 };
 

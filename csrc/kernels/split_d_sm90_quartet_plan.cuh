@@ -19,11 +19,10 @@ constexpr int kQuartetCtas = 2;
 constexpr int kQuartetMembers = 4;  // warpgroups that share a query tile
 
 struct QuartetParams {
-  CUtensorMap q;
-  CUtensorMap k;
-  CUtensorMap v[kQuartetMembers];    // of each member's columns
+  PieceMap q;
+  PieceMap k;
+  PieceMap v[kQuartetMembers];       // of each member's columns
   CUtensorMap out[kQuartetMembers];  // likewise
-  int v_boxes_per_load;              // all boxes of a V piece by one instruction, or one by one
   int headdim;
   SplitDSm90Problem problem;
 };

@@ -1,5 +1,6 @@
-// The producers of the quartet structure: three threads of each CTA, one for Q and one for the ring
+// The producers of the quartet structure: three warps of each CTA, one for Q and one for the ring
 // of each consumer, which brings the pieces of K and V that this member needs in the order of use.
+// As in the pair, all threads of a warp wait and count together, and one loads.
 #pragma once
 
 #include <cstdint>
@@ -17,47 +18,28 @@ struct SplitDSm90QuartetProducer {
   const QuartetParams& params;
   Smem& smem;
   uint32_t rank;  // of the CTA
+  bool leader;    // of the warp's threads
   Position position;
 
-  // Calls visit(tile, round) for each tile of this cluster.
-  template <class Visit>
-  __device__ __forceinline__ void for_each_tile(const Visit& visit) const {
-    const TileOrder& order = params.problem.order;
-    for (int round = 0;; ++round) {
-      const int index = order.index(round, blockIdx.x / kQuartetCtas, gridDim.x / kQuartetCtas);
-      if (index >= order.num_tiles()) break;
-      visit(order.tile(index), round);
+  // Brings a piece of the next `boxes` boxes of columns, from box `first` on, into the next slot.
+  __device__ __forceinline__ void load(const PieceMap& matrix, int consumer, int boxes,
+                                       int box_bytes, int first, int key, int head, int batch) {
+    Ring<Plan::kSlots>& ring = smem.pieces[consumer];
+    const int slot = position.slot;
+    ring.free[slot].wait(position.parity ^ 1, "producer: ring slot free");
+    if (leader) {
+      Barrier& full = ring.full[slot];
+      full.arrive_expecting(boxes * box_bytes);
+      tma_load_piece(matrix, smem.ring[consumer][slot], boxes, box_bytes, full, first, key, head,
+                     batch);
     }
+    position.advance();
   }
 
-  __device__ __forceinline__ void bring_queries() const {
-    for_each_tile([&](const QueryTile& tile, int round) {
-      smem.q_free.wait(round & 1 ^ 1, "producer: Q free");
-      smem.q_full.arrive_expecting(sizeof(smem.q));
+  __device__ __forceinline__ void load_k(int consumer, int key, int head, int batch) {
 #pragma unroll 1
-      for (int box = 0; box < Plan::kKPieces; ++box) {
-        tma_load(params.q, smem.q[box], smem.q_full,
-                 {box * kBoxColumns, tile.first_row, tile.head, tile.batch});
-      }
-    });
-  }
-
-  // The barrier of the next slot, once that is free, expecting so many bytes.
-  __device__ __forceinline__ Barrier& claim(Ring<Plan::kSlots>& ring, uint32_t bytes) const {
-    ring.free[position.slot].wait(position.parity ^ 1, "producer: ring slot free");
-    Barrier& full = ring.full[position.slot];
-    full.arrive_expecting(bytes);
-    return full;
-  }
-
-  __device__ __forceinline__ void load_k(int consumer, int first_key, int head, int batch) {
-#pragma unroll 1
-    for (int piece = 0; piece < Plan::kKPieces; ++piece) {
-      Barrier& full = claim(smem.pieces[consumer], Plan::kKPieceBytes);
-      tma_load(params.k, smem.ring[consumer][position.slot], full,
-               {piece * kBoxColumns, first_key, head, batch});
-      position.advance();
-    }
+    for (int box = 0; box < Plan::kKPieces; ++box)
+      load(params.k, consumer, 1, Plan::kKPieceBytes, box, key, head, batch);
   }
 
   // Member by member, this one's keys first: their P needs no journey.
@@ -66,40 +48,44 @@ struct SplitDSm90QuartetProducer {
 #pragma unroll 1
     for (int piece = 0; piece < Plan::kVPieces; ++piece) {
       const int key = first_key + (piece * Plan::kPieceKeys + member * Plan::kKeys) % Plan::Bc;
-      Barrier& full = claim(smem.pieces[consumer], Plan::kVPieceBytes);
-#pragma unroll 1
-      for (int box = 0; box < Plan::kVBoxes; box += params.v_boxes_per_load) {
-        tma_load_panels(params.v[member],
-                        smem.ring[consumer][position.slot] + box * Plan::kVBoxBytes, full,
-                        {box * kBoxColumns, key, head, batch});
-      }
-      position.advance();
+      load(params.v[member], consumer, Plan::kVBoxes, Plan::kVBoxBytes, 0, key, head, batch);
     }
   }
 
-  __device__ __forceinline__ void bring_keys(int consumer) {
+  __device__ __forceinline__ void load_pieces(int consumer, const QueryTile& tile) {
     const SplitDSm90Problem& problem = params.problem;
     const int member = rank * Plan::kConsumers + consumer;
     const int own_keys = member * Plan::kKeys;
-    for_each_tile([&](const QueryTile& tile, int) {
-      const int kv_head = tile.head / problem.heads_per_kv_head;
-      int block = problem.key_blocks_of(tile, Plan::Bc).count - 1;
-      load_k(consumer, block * Plan::Bc + own_keys, kv_head, tile.batch);
+    const int kv_head = tile.head / problem.heads_per_kv_head;
+    int block = problem.key_blocks_of(tile, Plan::Bc).count - 1;
+    load_k(consumer, block * Plan::Bc + own_keys, kv_head, tile.batch);
 #pragma unroll 1
-      for (; block > 0; --block) {
-        load_k(consumer, (block - 1) * Plan::Bc + own_keys, kv_head, tile.batch);
-        load_v(consumer, member, block * Plan::Bc, kv_head, tile.batch);
-      }
-      load_v(consumer, member, 0, kv_head, tile.batch);
-    });
+    for (; block > 0; --block) {
+      load_k(consumer, (block - 1) * Plan::Bc + own_keys, kv_head, tile.batch);
+      load_v(consumer, member, block * Plan::Bc, kv_head, tile.batch);
+    }
+    load_v(consumer, member, 0, kv_head, tile.batch);
   }
 
-  // One warp for each ring, and the next for Q.
-  __device__ __forceinline__ void run() {
-    if (threadIdx.x % 32 != 0) return;
-    const int warp = threadIdx.x % kWarpgroupThreads / 32;
-    if (warp < Plan::kConsumers) bring_keys(warp);
-    if (warp == Plan::kConsumers) bring_queries();
+  __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) const {
+    smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
+    if (!leader) return;
+    smem.q_full.arrive_expecting(sizeof(smem.q));
+    tma_load_piece(params.q, smem.q[0], Plan::kKPieces, Plan::kQBoxBytes, smem.q_full, 0,
+                   tile.first_row, tile.head, tile.batch);
+  }
+
+  __device__ __forceinline__ void run(int warp) {
+    const TileOrder& order = params.problem.order;
+    const int worker = blockIdx.x / kQuartetCtas;
+    const int num_workers = gridDim.x / kQuartetCtas;
+    if (warp < Plan::kConsumers) {
+      order.for_each_tile(worker, num_workers,
+                          [&](const QueryTile& tile, int) { load_pieces(warp, tile); });
+    } else if (warp == Plan::kConsumers) {
+      order.for_each_tile(worker, num_workers,
+                          [&](const QueryTile& tile, int round) { load_q(tile, round); });
+    }
   }
 };
 

@@ -110,12 +110,12 @@ def table(info: dict[str, Any]) -> Iterator[str]:
         kernel, _, dtype, acc, *_ = name.split("/")
         for arch, resources in by_arch.items():
             rows.setdefault((kernel, dtype, acc, arch), []).append(resources)
-    yield "kernel           dtype acc        arch  count registers stack"
+    yield "kernel                 dtype acc        arch  count registers stack"
     for (kernel, dtype, acc, arch), found in sorted(rows.items()):
         registers = sorted(resources["registers"] for resources in found)
         span = f"{registers[0]}-{registers[-1]}"
         stack = max(resources["stack_bytes"] for resources in found)
-        yield f"{kernel:16} {dtype:5} {acc:10} {arch:5} {len(found):5} {span:>9} {stack:5}"
+        yield f"{kernel:22} {dtype:5} {acc:10} {arch:5} {len(found):5} {span:>9} {stack:5}"
 
 
 def disassemble(extension: Path) -> Code:

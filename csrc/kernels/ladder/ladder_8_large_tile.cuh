@@ -17,7 +17,7 @@
 namespace ffpa {
 
 template <LadderConfig kConfig>
-using Ladder8LargeTile = Ladder7Softmax<kConfig>;
+struct Ladder8LargeTile : Ladder7Softmax<kConfig> {};
 
 using Ladder8LargeTileConfig = LadderConfig;
 
