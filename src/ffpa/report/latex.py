@@ -17,6 +17,7 @@ from .verdicts import judge_all
 
 PAPER = SITE / "paper" if REDIRECTED else REPOSITORY / "paper"
 TEMPLATE = Path(__file__).parent / "templates" / "sample.tex.j2"
+NARROW = 120  # characters: two such tables stand side by side
 # Beyond what TeX's own escapes cover: what our captions hold.
 SYMBOLS = {
     "×": r"$\times$", "†": r"\dag{}", "−": r"$-$", "–": "--", "±": r"$\pm$", "≤": r"$\leq$",
@@ -42,6 +43,7 @@ def write_sample(results: Results, figures: Path, out: Path) -> Path:
     for entry in entries:
         suffixes = {Path(name).suffix for name in entry["files"]}
         entry["picture"] = ".pdf" in suffixes
+        entry["narrow"] = not entry["picture"] and _width(figures / f"{entry['name']}.md") < NARROW
     out.mkdir(parents=True, exist_ok=True)
     verdicts = [
         verdict for verdict in judge_all(load_claims(), results) if verdict.claim.source == "paper"
@@ -62,3 +64,8 @@ def write_sample(results: Results, figures: Path, out: Path) -> Path:
     path = out / "sample.tex"
     path.write_text(text)
     return path
+
+
+def _width(table: Path) -> int:
+    """Characters of the Markdown twin's lines: about as wide as the table will be set."""
+    return len(table.read_text().partition("\n")[0])
