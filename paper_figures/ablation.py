@@ -19,34 +19,42 @@ SHIPPED = "as shipped"
 
 
 def panel_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """The shipped configuration first, then its variants from best to worst."""
+    """By D, the largest first: the shipped configuration, then its variants from best to worst.
+
+    `shipped` is the rate that each is compared with.
+    """
     ours = frame[[one.is_ours for one in frame["contestant"]]]
     ours = some(ours[ours["acc"] == "f32"], "F32 rows of ablation")
-    shipped = ours["variant"] == ""
-    if not shipped.any():
-        some(ours[shipped], "row of ablation of the shipped configuration")
-    variants = ours[~shipped].sort_values("tflops", ascending=False, na_position="last")
-    panel = pd.concat([ours[shipped].head(1), variants])
-    return panel.assign(choice=panel["variant"].replace("", SHIPPED))
+    groups = []
+    for dim in sorted(ours["headdim"].unique(), reverse=True):
+        group = ours[ours["headdim"] == dim]
+        whole = group["variant"] == ""
+        shipped = some(group[whole], f"row of ablation of what ships at D = {dim}").head(1)
+        variants = group[~whole].sort_values("tflops", ascending=False, na_position="last")
+        both = pd.concat([shipped, variants])
+        groups.append(both.assign(shipped=float(shipped["tflops"].iloc[0])))
+    panel = pd.concat(groups)
+    first = panel["variant"] == ""
+    return panel.assign(
+        choice=panel["variant"].mask(first, SHIPPED + ", D = " + panel["headdim"].astype(str))
+    )
 
 
 def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """Draw the figure, save it with its data, return the caption."""
     panel = panel_of(frame)
-    full = panel.iloc[0]
-    notes = notes_of(results, panel, "tflops", f"D={full['headdim']} {full['size']}")
+    notes = notes_of(results, panel, "tflops", panel.iloc[0]["size"])
     notes.append("what each variant changes stands in csrc/kernels.toml")
     with style.styled():
         figure = style.new_figure(height(LINE * len(panel) + 0.25, 0, notes))
         axes: Axes = figure.subplots()
         for line, (_, point) in enumerate(panel.iterrows()):
-            _bar(axes, line, point, full)
-        axes.axvline(full["tflops"], color="black", linewidth=0.6, linestyle=":")
+            _bar(axes, line, point)
         axes.set_yticks(range(len(panel)), panel["choice"])
         axes.set_ylim(len(panel) - 0.5, -0.5)
         axes.set_xlim(0, 1.25 * panel["tflops_high"].astype(float).max())
         axes.grid(False, axis="y")
-        axes.set_xlabel(f"TFLOP/s of {marked(results, full['contestant'])}")
+        axes.set_xlabel(f"TFLOP/s of {marked(results, panel.iloc[0]['contestant'])}")
         finish(figure, notes, axes)
         style.save(figure, folder, NAME)
     columns = ["choice", "headdim", "status", "tflops", "tflops_low", "tflops_high", "registers",
@@ -58,25 +66,24 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
 def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """Rate of each variant, and what it is of the shipped one."""
     panel = panel_of(frame)
-    full = panel.iloc[0]
     table = pd.DataFrame(
         {
             "configuration": panel["choice"],
             "TFLOP/s": [_number(rate, ".0f") for rate in panel["tflops"]],
-            "of shipped": [_number(rate, ".2f") for rate in panel["tflops"] / full["tflops"]],
+            "of shipped": [_number(rate, ".2f") for rate in panel["tflops"] / panel["shipped"]],
             "registers": [_number(count, ".0f") for count in panel["registers"]],
         }
     )
     save_table(table, folder, TABLE_NAME)
-    return f"{results.device}; D={full['headdim']} {full['size']}, F32 accumulation"
+    return f"{results.device}; {panel.iloc[0]['size']}, F32 accumulation"
 
 
-def _bar(axes: Axes, line: int, point: pd.Series, full: pd.Series) -> None:
+def _bar(axes: Axes, line: int, point: pd.Series) -> None:
     """The rate that is left, and what was lost or gained beside it, as steps of a waterfall."""
     if pd.isna(point["tflops"]):
         axes.text(0, line, f" {point['status']}", va="center", fontsize=style.SMALL)
         return
-    rate, shipped = float(point["tflops"]), float(full["tflops"])
+    rate, shipped = float(point["tflops"]), float(point["shipped"])
     axes.barh(line, min(rate, shipped), height=0.62, color="#0072B2")
     if rate < shipped:
         axes.barh(line, shipped - rate, left=rate, height=0.62, color="#D55E00", hatch="////",
@@ -84,8 +91,13 @@ def _bar(axes: Axes, line: int, point: pd.Series, full: pd.Series) -> None:
     elif rate > shipped:
         axes.barh(line, rate - shipped, left=shipped, height=0.62, color="#009E73", hatch="....",
                   edgecolor="white", linewidth=0)  # fmt: skip
+    axes.vlines(shipped, line - 0.5, line + 0.5, color="black", linewidth=0.6, linestyle=":")
     axes.hlines(line, point["tflops_low"], point["tflops_high"], color="black", linewidth=0.8)
-    change = "" if line == 0 else f" ({100 * (rate / shipped - 1):+.1f} %)".replace("-", "−")
+    change = (
+        ""
+        if point["variant"] == ""
+        else f" ({100 * (rate / shipped - 1):+.1f} %)".replace("-", "−")
+    )
     end = max(rate, shipped, point["tflops_high"])
     axes.text(end, line, f" {rate:.0f}{change}", va="center", fontsize=style.SMALL)
 

@@ -135,6 +135,8 @@ def _ablation(fields: dict[str, Any]) -> list[Row]:
           for name, rate in variants.items()),
         row("split_d-sm80", "f32", 512, variant="warps4x2", **fields),
         row("sdpa-efficient", None, 512, 145.0, **fields),
+        row("split_d-sm80", "f32", 64, 316.0, **fields),
+        row("split_d-sm80", "f32", 64, 300.0, variant="q_smem", **fields),
     ]  # fmt: skip
 
 

@@ -199,8 +199,8 @@ def swept(experiment: str) -> list[dict[str, Any]]:
     points = []
     for values in itertools.product(*axes.values()):
         point = fixed | dict(zip(axes, values, strict=True))
-        if "shape" in point:
-            point |= yaml.safe_load((folder / "shape" / f"{point['shape']}.yaml").read_text())
+        for group in {"shape", "kernels"} & set(point):
+            point |= yaml.safe_load((folder / group / f"{point[group]}.yaml").read_text())
         points.append({"hkv": point["h"], **point})
     return points
 
