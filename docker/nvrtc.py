@@ -1,6 +1,6 @@
 """Compiles kernels by NVRTC 12.9, the newest CUDA 12 front end that is published as a wheel.
 
-    python docker/nvrtc.py [PATTERN…]     # as FFPA_KERNELS; default: each kernel at D=512
+    python docker/nvrtc.py [PATTERN…]     # as FFPA_KERNELS; default: DEFAULT below
 
 Needs nvidia-cuda-nvrtc-cu12, -runtime-cu12 and -cccl-cu12, and ffpa_build. NVRTC compiles device
 code only, so what kernels include for the host is replaced by stand-ins that keep the device code
@@ -24,7 +24,7 @@ BUILTINS = """
 """
 STD = "#pragma once\n#include <cuda/std/{0}>\nnamespace std {{ using namespace cuda::std; }}\n"
 HEADERS = {
-    "algorithm": STD.format("__algorithm/clamp.h"),
+    "algorithm": "".join(STD.format(f"__algorithm/{name}.h") for name in ("clamp", "max", "min")),
     "cmath": STD.format("cmath") + "namespace std { float ldexp(float, int); }\n",
     "cstdint": STD.format("cstdint"),
     "type_traits": STD.format("type_traits"),
@@ -46,7 +46,11 @@ cudaError_t launch_kernel(void (*kernel)(Params...), Rest&&...) {
 """,
     "prim/device.h": """
 #pragma once
-namespace ffpa { cudaError_t num_multiprocessors(int& count); }
+namespace ffpa {
+cudaError_t num_multiprocessors(int& count);
+template <class... Rest>
+cudaError_t num_resident_clusters(Rest&&...) { return cudaSuccess; }
+}
 """,
     "prim/tensor_map.h": """
 #pragma once
@@ -57,14 +61,19 @@ namespace ffpa { cudaError_t num_multiprocessors(int& count); }
 namespace ffpa {
 constexpr int kBoxColumns = 64;
 struct TensorShape { int32_t batch, heads, rows, columns; };
+struct PieceMap { CUtensorMap map; int boxes_per_load; };
 const void* element_at(const void* data, int64_t);
 template <class... Rest>
 cudaError_t make_tensor_map(Rest&&...) { return cudaSuccess; }
 template <class... Rest>
-cudaError_t make_panel_map(Rest&&...) { return cudaSuccess; }
+cudaError_t make_piece_map(Rest&&...) { return cudaSuccess; }
 }
 """,
 }
+
+
+# Each kernel at D=512, and the structure of split_d-sm90 that D=512 does not have.
+DEFAULT = ("naive", "*/d512/*", "split_d-sm90/d1024/*")
 
 
 class Nvrtc:
@@ -114,7 +123,7 @@ def _strings(texts):
 def main(patterns: list[str]) -> int:
     nvrtc = Nvrtc()
     instances = manifest.load(ROOT)
-    chosen = manifest.select(instances, (), tuple(patterns or ("naive", "*/d512/*")))
+    chosen = manifest.select(instances, (), tuple(patterns or DEFAULT))
     failed = 0
     for instance, archs in chosen:
         for arch in archs:
