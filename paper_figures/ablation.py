@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ffpa.report.results import Results
-from ffpa.report.tables import GAP
+from ffpa.report.tables import GAP, stale_notes
 
 from . import style
 from .parts import finish, height, marked, notes_of, some, write_data
@@ -75,7 +75,8 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         }
     )
     save_table(table, folder, TABLE_NAME)
-    return f"{results.device}; {panel.iloc[0]['size']}, F32 accumulation"
+    caption = f"{results.device}; {panel.iloc[0]['size']}, F32 accumulation"
+    return "; ".join([caption, *stale_notes(panel)])
 
 
 def _bar(axes: Axes, line: int, point: pd.Series) -> None:

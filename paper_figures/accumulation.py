@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from ffpa.report.names import Contestant
 from ffpa.report.results import Results, contestants_in, only
-from ffpa.report.tables import GAP, headdim_panel
+from ffpa.report.tables import GAP, headdim_panel, stale_notes
 
 from . import style
 from .parts import finish, height, interval, marked, notes_of, running, write_data
@@ -65,8 +65,10 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         points = only(panel, contestant).set_index("headdim")
         table[contestant.label] = [_cell(points, dim) for dim in table["D"]]
     save_table(table, folder, TABLE_NAME)
-    absent = f"; could run at no D: {', '.join(idle)}" if idle else ""
-    return f"{results.device}; {panel.iloc[0]['size']}; TFLOP/s (relative error){absent}"
+    sentences = [f"{results.device}; {panel.iloc[0]['size']}; TFLOP/s (relative error)"]
+    if idle:
+        sentences.append(f"could run at no D: {', '.join(idle)}")
+    return "; ".join(sentences + stale_notes(panel))
 
 
 def _scatter(axes: Axes, contestant: Contestant, points: pd.DataFrame, label: str) -> None:

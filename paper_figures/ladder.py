@@ -18,7 +18,6 @@ from ffpa.report.ladder import (
 )
 from ffpa.report.names import Contestant
 from ffpa.report.results import Results, contestants_in, only
-from ffpa.report.tables import stale_labels
 
 from . import style
 from .sheet import Sheet
@@ -78,7 +77,7 @@ def draw(results: Results, panel: pd.DataFrame) -> Figure:
     axes.grid(False, axis="x")
     axes.legend(loc="upper left", ncols=2)
     note = f"{results.device}; fp16, D=128; × cannot run; median and 95 % interval of the ratios"
-    if stale_labels(panel):
+    if panel["stale"].any():
         note += "; STALE, recorded with other kernel sources"
     figure.supxlabel(
         "\n".join(textwrap.wrap(note, NOTE_CHARACTERS)), fontsize=style.SMALL, color=style.GREY

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ffpa.report.names import Contestant
 from ffpa.report.results import NoRowsError, Results, contestants_in, only
-from ffpa.report.tables import stale_labels
+from ffpa.report.tables import stale_notes
 
 from . import style
 
@@ -117,9 +117,7 @@ def notes_of(results: Results, panel: pd.DataFrame, quantity: str, size: str) ->
         notes.append("; ".join(" ".join(GAP_MARKS[status]) for status in statuses))
     if (panel["status"][panel[quantity].notna()] == "throttled").any():
         notes.append("hollow: many rounds discarded, slowed down by heat")
-    if stale := stale_labels(panel):
-        notes.append(f"STALE, recorded with other kernel sources: {', '.join(stale)}")
-    return notes
+    return notes + stale_notes(panel)
 
 
 def _processes(panel: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ffpa.record.profile import KernelProfile
 from ffpa.report.names import CEILING_PREFIX, Contestant
 from ffpa.report.results import NoRowsError, NotRecordedError, Results, contestants_in, only
-from ffpa.report.tables import GAP, headdim_panel, resources
+from ffpa.report.tables import GAP, headdim_panel, resources, stale_notes
 
 from . import style
 from .parts import curve, finish, height, marked, notes_of, running, write_data
@@ -79,10 +79,11 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         points = only(panel, contestant).set_index("headdim")
         table[contestant.label] = [_cell(results, contestant, points, dim) for dim in table["D"]]
     save_table(table, folder, TABLE_NAME)
-    return (
+    caption = (
         f"{results.device}; {panel.iloc[0]['size']}; TFLOP/s (share of the ceiling), then "
         "registers per thread, + bytes spilled if any"
     )
+    return "; ".join([caption, *stale_notes(panel)])
 
 
 def _cell(results: Results, contestant: Contestant, points: pd.DataFrame, dim: int) -> str:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from ffpa.record.store import REPOSITORY
 from ffpa.report.names import EFFICIENT
 from ffpa.report.results import Results, contestants_in, only
-from ffpa.report.tables import GAP
+from ffpa.report.tables import GAP, stale_notes
 
 from . import style
 from .parts import GAP_MARKS, finish, height, marked, notes_of, running, some, write_data
@@ -105,8 +105,10 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     for contestant in contestants_in(panel):
         table[contestant.label] = _cells(only(panel, contestant), table["scenario"])
     save_table(table, folder, TABLE_NAME)
-    absent = f"; could run none: {', '.join(idle)}" if idle else ""
-    return f"{results.device}; medians in TFLOP/s (speed-up over {EFFICIENT.label}){absent}"
+    sentences = [f"{results.device}; medians in TFLOP/s (speed-up over {EFFICIENT.label})"]
+    if idle:
+        sentences.append(f"could run none: {', '.join(idle)}")
+    return "; ".join(sentences + stale_notes(panel))
 
 
 def _cells(points: pd.DataFrame, scenarios: pd.Series[str]) -> list[str]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from .names import Contestant
 from .results import NoRowsError, Results, contestants_in, only
-from .tables import GAP, stale_labels
+from .tables import GAP, absent_notes, stale_notes
 
 EXPERIMENT = "ladder"
 OFFICIAL = Contestant("sdpa-flash")  # row 0: FlashAttention-2 as torch ships it
@@ -87,15 +87,7 @@ def ladder_caption(results: Results, panel: pd.DataFrame) -> str:
         "operations",
         "steps use Ampere's instructions only",
     ]
-    absent = [
-        contestant.label
-        for contestant in contestants_in(panel)
-        if not only(panel, contestant)["counts"].any()
-    ]
-    if absent:
-        sentences.append(f"could not run: {', '.join(absent)}")
-    if stale := stale_labels(panel):
-        sentences.append(f"STALE, recorded with other kernel sources: {', '.join(stale)}")
+    sentences += absent_notes(panel, "could not run") + stale_notes(panel)
     return "; ".join(sentences)
 
 

@@ -50,9 +50,20 @@ def one_setting(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame[SETTING] == chosen[SETTING]).all(axis="columns")]
 
 
-def stale_labels(frame: pd.DataFrame) -> list[str]:
-    """Labels of the contestants whose rows were recorded with other kernel sources."""
-    return [contestant.label for contestant in contestants_in(frame[frame["stale"]])]
+def stale_notes(frame: pd.DataFrame) -> list[str]:
+    """The sentence that names whose rows were recorded with other kernel sources, if any were."""
+    labels = [contestant.label for contestant in contestants_in(frame[frame["stale"]])]
+    return [f"STALE, recorded with other kernel sources: {', '.join(labels)}"] if labels else []
+
+
+def absent_notes(frame: pd.DataFrame, could_not: str) -> list[str]:
+    """The sentence that names who has no result among these points, if anybody."""
+    labels = [
+        contestant.label
+        for contestant in contestants_in(frame)
+        if not only(frame, contestant)["counts"].any()
+    ]
+    return [f"{could_not}: {', '.join(labels)}"] if labels else []
 
 
 def headdim_table(frame: pd.DataFrame, dims: Sequence[int] = HEADDIMS) -> pd.DataFrame:
@@ -75,15 +86,7 @@ def headdim_caption(results: Results, frame: pd.DataFrame, dims: Sequence[int] =
     panel = headdim_panel(frame, dims=dims)
     sentences = [f"{results.device}; {panel.iloc[0]['size']}; medians in TFLOP/s"]
     sentences += sorted({f"{label}: {note}" for label, note in _notes(results, panel)})
-    absent = [
-        contestant.label
-        for contestant in contestants_in(panel)
-        if not only(panel, contestant)["counts"].any()
-    ]
-    if absent:
-        sentences.append(f"could run at no D: {', '.join(absent)}")
-    if stale := stale_labels(panel):
-        sentences.append(f"STALE, recorded with other kernel sources: {', '.join(stale)}")
+    sentences += absent_notes(panel, "could run at no D") + stale_notes(panel)
     return "; ".join(sentences)
 
 
