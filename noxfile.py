@@ -181,7 +181,7 @@ def report(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def paper(session: nox.Session) -> None:
-    """Set paper/sample.tex, every figure and table on two pages, with pdflatex (1 min, no GPU)."""
+    """Set paper/sample.tex, every figure and table in one sample, with pdflatex (1 min, no GPU)."""
     python = project_python(session)
     sample = session.run(python, "-m", "ffpa.report", "latex", external=True, silent=True)
     if shutil.which("pdflatex") is None:
