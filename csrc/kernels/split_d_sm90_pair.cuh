@@ -71,7 +71,7 @@ struct SplitDSm90Pair {
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     PairParams pair;
     pair.problem = problem_of<acc>(params, Br);
-    pair.headdim = params.headdim;
+    pair.headdim_v = params.headdim_v;
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status = make_piece_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br,
@@ -100,9 +100,9 @@ struct SplitDSm90Pair {
   static cudaError_t make_column_maps(PairColumns& maps, const ForwardParams& params,
                                       const TensorShape& q_shape, const TensorShape& kv_shape,
                                       int rank) {
-    // What lies beyond a short headdim works on other columns and stores nothing.
-    const int first = rank * Plan::kColumns < params.headdim ? rank * Plan::kColumns : 0;
-    const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
+    // What lies beyond a short headdim_v works on other columns and stores nothing.
+    const int first = rank * Plan::kColumns < params.headdim_v ? rank * Plan::kColumns : 0;
+    const int columns = std::clamp(params.headdim_v - first, 8, Plan::kColumns);
     TensorShape shape = kv_shape;
     shape.columns = std::min(columns, Plan::kVColumns);
     cudaError_t status =

@@ -257,7 +257,7 @@ struct SplitDSm90PairConsumer {
     drain(output);
 
     if (rank == 0) store_lse(lse, problem, first_row, tile);
-    const bool stores = static_cast<int>(rank) * Plan::kColumns < params.headdim;
+    const bool stores = static_cast<int>(rank) * Plan::kColumns < params.headdim_v;
     query_rows.store(output, inverse_sum, params.columns[rank].out, stores ? Plan::kOutBoxes : 0,
                      tile);
   }

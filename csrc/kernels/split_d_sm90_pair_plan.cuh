@@ -29,7 +29,7 @@ struct PairParams {
   PieceMap q;
   PieceMap k;
   PairColumns columns[kPairCtas];
-  int headdim;
+  int headdim_v;
   SplitDSm90Problem problem;
 };
 

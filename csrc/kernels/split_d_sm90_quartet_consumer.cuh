@@ -178,7 +178,7 @@ struct SplitDSm90QuartetConsumer {
     fence_async_proxy();
     named_barrier_sync(Plan::NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
     if (!elected()) return;
-    if (member * Plan::kColumns < params.headdim) {
+    if (member * Plan::kColumns < params.headdim_v) {
 #pragma unroll 1
       for (int box = 0; box < Plan::kVBoxes; ++box) {
         tma_store(params.out[member], smem.q[first_box + box],

@@ -23,7 +23,7 @@ struct QuartetParams {
   PieceMap k;
   PieceMap v[kQuartetMembers];       // of each member's columns
   CUtensorMap out[kQuartetMembers];  // likewise
-  int headdim;
+  int headdim_v;
   SplitDSm90Problem problem;
 };
 
