@@ -1,5 +1,5 @@
-// What the two structures of split_d-sm90 share: the configuration, the problem as the device sees
-// it, and the parts of a consumer warpgroup that depend on neither structure.
+// What the structures of split_d-sm90 share: the configuration, the problem as the device sees
+// it, and the parts of a consumer warpgroup that depend on none of them.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,6 +14,7 @@
 #include "prim/mbarrier.cuh"
 #include "prim/tensor_map.h"
 #include "prim/wgmma.cuh"
+#include "tile/store_rows.cuh"
 #include "tile/tile_order.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
@@ -23,8 +24,8 @@ struct SplitDSm90Config {
   DType dtype;
   Acc acc;
   int headdim;
-  int ctas;        // that share a query tile: 1 (solo) or 2 (pair)
-  int Br;          // query rows of a tile: 64 for each consumer warpgroup of a CTA
+  int ctas;        // that share a query tile: 1 (solo) or 2 (pair and quartet)
+  int Br;          // query rows of a tile: 64 for each consumer of a CTA; quartet: 64 for all
   int Bc;          // keys of a step
   int slots;       // of the shared-memory ring that K and V pass through
   bool ping_pong;  // solo: the warpgroups take turns in issuing products
@@ -49,7 +50,10 @@ constexpr int kMaxSmemBytes = 227 * 1024;
 
 struct SplitDSm90Problem {
   TileOrder order;
+  uint16_t* out;
+  Strides out_strides;
   float* lse;  // null: not wanted
+  int headdim_v;
   int seqlen_q;
   int seqlen_k;
   int diagonal;
@@ -70,7 +74,10 @@ SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
   const bool f16_scores = std::is_same_v<QkSum<kAcc>, __half>;
   const int exponent = f16_scores ? std::clamp(std::ilogb(params.scale_log2), -14, 0) : 0;
   return {tile_order(params, tile_rows),
+          static_cast<uint16_t*>(params.out),
+          params.out_strides,
           params.lse,
+          params.headdim_v,
           params.seqlen_q,
           params.seqlen_k,
           params.diagonal,
@@ -112,6 +119,17 @@ __device__ __forceinline__ void mask_keys(Scores& scores, const SplitDSm90Proble
   const int visible[2] = {min(problem.seqlen_k, end) - first_key,
                           min(problem.seqlen_k, end + 8) - first_key};
   mask(scores, visible);
+}
+
+// Stores a warpgroup's columns of O, from `first_column` on.
+template <DType kDType, class Output>
+__device__ __forceinline__ void store_output(const Output& output, const float (&factor)[2],
+                                             const SplitDSm90Problem& problem, int first_row,
+                                             int first_column, const QueryTile& tile) {
+  const Strides& strides = problem.out_strides;
+  const OutputRows rows{problem.out + tile.batch * strides.batch + tile.head * strides.head,
+                        strides.row, problem.seqlen_q, problem.headdim_v};
+  store_rows<kDType>(output, factor, rows, first_row + thread_row(), first_column);
 }
 
 __device__ __forceinline__ void store_lse(const float (&lse)[2], const SplitDSm90Problem& problem,

@@ -209,6 +209,7 @@ struct SplitDSm90PairConsumer {
       if (scored >= blocks.unmasked) {
         mask_keys(scores, problem, first_row, scored * Plan::Bc + own_keys);
       }
+      if (scored == 0) query_rows.give_back();
       row_max(scores, max);
       send_maxima(max);
     };
@@ -257,9 +258,7 @@ struct SplitDSm90PairConsumer {
     drain(output);
 
     if (rank == 0) store_lse(lse, problem, first_row, tile);
-    const bool stores = static_cast<int>(rank) * Plan::kColumns < params.headdim_v;
-    query_rows.store(output, inverse_sum, params.columns[rank].out, stores ? Plan::kOutBoxes : 0,
-                     tile);
+    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, rank * Plan::kColumns, tile);
   }
 
   __device__ __forceinline__ void run() {

@@ -2,8 +2,6 @@
 // shared memory.
 #pragma once
 
-#include <cuda.h>
-
 #include <algorithm>
 #include <cstdint>
 
@@ -18,18 +16,16 @@ namespace ffpa {
 
 constexpr int kPairCtas = 2;
 
-// The columns of V and O that one CTA owns: 256 at most and the side, those beyond.
+// The columns of V that one CTA takes: 256 at most and the side, those beyond.
 struct PairColumns {
   PieceMap v;
   PieceMap v_side;
-  CUtensorMap out;
 };
 
 struct PairParams {
   PieceMap q;
   PieceMap k;
   PairColumns columns[kPairCtas];
-  int headdim_v;
   SplitDSm90Problem problem;
 };
 
@@ -65,7 +61,6 @@ struct SplitDSm90PairPlan {
   static constexpr int kVPieces = kSidePieces + kSteps / kPieceSteps;  // for the keys of one CTA
   static constexpr int kKBoxBytes = kKeys * kBoxColumns * 2;
   static constexpr int kVBoxBytes = kConfig.piece_keys * kVBoxColumns * 2;
-  static constexpr int kOutBoxes = ceil_div(kColumns, kBoxColumns);
   static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
   static constexpr int kKPieceBytes = kKBoxes * kKBoxBytes;
   static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
@@ -84,7 +79,7 @@ struct SplitDSm90PairPlan {
                 "the scores have to be done when V of one CTA's keys is issued");
 
   struct Smem {
-    alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];
     alignas(1024) uint8_t ring[kConfig.slots][kSlotBytes];
     alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
     float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
@@ -107,7 +102,7 @@ struct SplitDSm90PairPlan {
   using Position = RingPosition<kConfig.slots>;
 
   struct NamedBarrier {
-    static constexpr int kRowsStaged = 1;  // + consumer: its rows of Q or O are in smem
+    static constexpr int kQueryScaled = 1;  // + consumer: its rows of Q have their factor
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {

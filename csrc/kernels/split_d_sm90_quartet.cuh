@@ -77,7 +77,6 @@ struct SplitDSm90Quartet {
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     QuartetParams quartet;
     quartet.problem = problem_of<acc>(params, Br);
-    quartet.headdim_v = params.headdim_v;
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status = make_piece_map(quartet.q, dtype, params.q, q_shape, params.q_strides, Br,
@@ -95,11 +94,6 @@ struct SplitDSm90Quartet {
       shape.columns = columns;
       status = make_piece_map(quartet.v[member], dtype, element_at(params.v, first), shape,
                               params.v_strides, Plan::kPieceKeys, kBoxColumns, Plan::kVBoxes);
-      if (status != cudaSuccess) return status;
-      shape = q_shape;
-      shape.columns = columns;
-      status = make_tensor_map(quartet.out[member], dtype, element_at(params.out, first), shape,
-                               params.out_strides, kWarpgroupRows);
       if (status != cudaSuccess) return status;
     }
 

@@ -2,8 +2,6 @@
 // in shared memory.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
 #include "kernels/split_d_sm90_common.cuh"
@@ -21,9 +19,7 @@ constexpr int kQuartetMembers = 4;  // warpgroups that share a query tile
 struct QuartetParams {
   PieceMap q;
   PieceMap k;
-  PieceMap v[kQuartetMembers];       // of each member's columns
-  CUtensorMap out[kQuartetMembers];  // likewise
-  int headdim_v;
+  PieceMap v[kQuartetMembers];  // of each member's columns
   SplitDSm90Problem problem;
 };
 
@@ -42,11 +38,9 @@ struct SplitDSm90QuartetPlan {
 
   static constexpr int kSlots = kConfig.slots;
   static constexpr int kKeys = Bc / kQuartetMembers;  // whose scores a member computes in a step
-  // Of O that a member owns. The last one may own fewer, and compute zeros for the rest: a product
-  // of whole boxes with zeros is faster than one of half boxes, which the copies are slow to bring.
-  static constexpr int kVBoxes = ceil_div(headdim, kBoxColumns* kQuartetMembers);
-  static constexpr int kColumns = kVBoxes * kBoxColumns;
-  static constexpr int kPieceKeys = 16;  // of a V piece: one wgmma
+  static constexpr int kColumns = headdim / kQuartetMembers;       // of O that a member owns
+  static constexpr int kVBoxes = ceil_div(kColumns, kBoxColumns);  // the last one in part
+  static constexpr int kPieceKeys = 16;                            // of a V piece: one wgmma
   static constexpr int kOwnPieces = kKeys / kPieceKeys;
   static constexpr int kKPieces = headdim / kBoxColumns;
   static constexpr int kVPieces = Bc / kPieceKeys;
@@ -58,11 +52,10 @@ struct SplitDSm90QuartetPlan {
   static_assert(Br == kWarpgroupRows, "all members have the same 64 rows");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
-  static_assert(kConsumers * kVBoxes <= kKPieces, "O has to fit where Q was");
   static_assert(kSlots >= 3, "a ring needs a piece to come beside the two in use");
 
   struct Smem {
-    alignas(1024) uint8_t q[kKPieces][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t q[kKPieces][kQBoxBytes];
     alignas(1024) uint8_t ring[kConsumers][kSlots][kSlotBytes];
     alignas(16) uint32_t p[kQuartetMembers][kOwnPieces][kWarpgroupThreads][4];
     float2 rows[2][kQuartetMembers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
@@ -83,8 +76,7 @@ struct SplitDSm90QuartetPlan {
   using Position = RingPosition<kSlots>;
 
   struct NamedBarrier {
-    static constexpr int kRowsStaged = 1;  // + consumer: its columns of O are in smem
-    static constexpr int kQueryScaled = 3;
+    static constexpr int kQueryScaled = 1;
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {

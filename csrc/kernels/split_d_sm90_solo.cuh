@@ -63,7 +63,6 @@ struct SplitDSm90Solo {
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape k_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     const TensorShape v_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim_v};
-    const TensorShape out_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim_v};
     const struct {
       PieceMap& map;
       const void* data;
@@ -78,13 +77,10 @@ struct SplitDSm90Solo {
           make_piece_map(map, dtype, data, shape, strides, box_rows, kBoxColumns, Plan::kBoxes);
       if (status != cudaSuccess) return status;
     }
-    cudaError_t status =
-        make_tensor_map(solo.out, dtype, params.out, out_shape, params.out_strides, kWarpgroupRows);
-    if (status != cudaSuccess) return status;
     solo.problem = problem_of<acc>(params, Br);
 
     int num_ctas;
-    status = num_multiprocessors(num_ctas);
+    cudaError_t status = num_multiprocessors(num_ctas);
     if (status != cudaSuccess) return status;
     // Tiles of unequal weight, under a causal mask, are best given out by the hardware: a CTA each.
     const int num_tiles = solo.problem.order.num_tiles();

@@ -103,6 +103,7 @@ struct SplitDSm90SoloConsumer {
     wgmma_wait<0>();
     pin(scores);
     give_back(first_slot);
+    if (block == 0) query_rows.give_back();
     if (block >= blocks.unmasked) mask_keys(scores, problem, first_row, block * Plan::Bc);
     row_max(scores, max);
     softmax.move_base(max, problem.scale_log2, factor);
@@ -121,6 +122,7 @@ struct SplitDSm90SoloConsumer {
       wgmma_wait<1>();
       pin(scores);
       give_back(k_slot);
+      if (block == 1) query_rows.give_back();
       if (block - 1 >= blocks.unmasked) {
         mask_keys(scores, problem, first_row, (block - 1) * Plan::Bc);
       }
@@ -146,7 +148,7 @@ struct SplitDSm90SoloConsumer {
     give_back(last_slot);
 
     store_lse(lse, problem, first_row, tile);
-    query_rows.store(output, inverse_sum, params.out, Plan::kBoxes, tile);
+    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, 0, tile);
   }
 
   __device__ __forceinline__ void run() {

@@ -2,8 +2,6 @@
 // memory.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
 #include "kernels/split_d_sm90_common.cuh"
@@ -19,7 +17,6 @@ struct SoloParams {
   PieceMap q;
   PieceMap k;
   PieceMap v;
-  CUtensorMap out;
   SplitDSm90Problem problem;
 };
 
@@ -49,7 +46,7 @@ struct SplitDSm90SoloPlan {
 
   // Tiles are kept as boxes of 64 columns, rows × 128 bytes each.
   struct Smem {
-    alignas(1024) uint8_t q[kBoxes][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t q[kBoxes][kQBoxBytes];
     alignas(1024) uint8_t ring[kConfig.slots][kBlockBytes];
     Barrier q_full;
     Barrier q_free;
@@ -58,7 +55,7 @@ struct SplitDSm90SoloPlan {
   static_assert(sizeof(Smem) <= kMaxSmemBytes, "Q and the ring do not fit in shared memory");
 
   struct NamedBarrier {
-    static constexpr int kRowsStaged = 1;         // + consumer: its rows of Q or O are in smem
+    static constexpr int kQueryScaled = 1;        // + consumer: its rows of Q have their factor
     static constexpr int kTurn = 1 + kConsumers;  // + consumer: its turn to issue products
   };
 
