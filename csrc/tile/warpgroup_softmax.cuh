@@ -102,6 +102,9 @@ template <class PvSum>
 struct RowSoftmax {
   // Finite, so that a row whose keys are all hidden so far gives exp2(-inf) and not NaN.
   static constexpr float kNoBase = -3.0e38f;
+  // From a base so much lower, that of no key or of one with the lowest numbers for a mask, nothing
+  // is left of the sums, and the sum of base and step may be far off the maximum.
+  static constexpr float kLongStep = 0x1p24f;
 
   float base[2];
   float sum[2];  // this thread's columns only
@@ -122,7 +125,7 @@ struct RowSoftmax {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float step = fmaxf(0.0f, ceilf(top[r] - base[r]));
-      base[r] = base[r] == kNoBase ? fmaxf(base[r], top[r]) : base[r] + step;
+      base[r] = step > kLongStep ? top[r] : base[r] + step;
       factor[r] = exp2_approx(-step);
       sum[r] *= factor[r];
     }
