@@ -68,6 +68,11 @@ struct SplitDSm90Pair {
   static constexpr int num_threads = Plan::num_threads;
   static constexpr int smem_bytes = sizeof(typename Plan::Smem);
 
+  static cudaError_t resident_clusters(int& count) {
+    return num_resident_clusters(count, split_d_sm90_pair_kernel<Plan>, kPairCtas, num_threads,
+                                 smem_bytes);
+  }
+
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     PairParams pair;
     pair.problem = problem_of<acc>(params, Br);

@@ -98,6 +98,33 @@ __device__ __forceinline__ void scale_rows(Accumulator<Sum, kColumns>& tile,
   }
 }
 
+// P as the A operand of the PV products, 16 keys a step: the accumulators of columns 16 k .. 16 k +
+// 15 are, two to a register, just the fragment that wgmma takes.
+template <int kColumns>
+struct PackedScores {
+  uint32_t reg[kColumns / 16][4];
+};
+
+template <DType kDType>
+__device__ __forceinline__ uint32_t pack_pair(float2 pair) {
+  if constexpr (kDType == DType::bf16) {
+    const __nv_bfloat162 packed = __float22bfloat162_rn(pair);
+    return reinterpret_cast<const uint32_t&>(packed);
+  } else {
+    const __half2 packed = __float22half2_rn(pair);
+    return reinterpret_cast<const uint32_t&>(packed);
+  }
+}
+
+template <DType kDType>
+__device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
+  if constexpr (kDType == DType::bf16) {
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  } else {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  }
+}
+
 template <class PvSum>
 struct RowSoftmax {
   // Finite, so that a row whose keys are all hidden so far gives exp2(-inf) and not NaN.
@@ -107,15 +134,18 @@ struct RowSoftmax {
   static constexpr float kLongStep = 0x1p24f;
 
   float base[2];
-  float sum[2];  // this thread's columns only
+  // This thread's columns only: of P for the log-sum-exp, and of P as rounded for the products,
+  // which O is divided by. A row that one key dominates is then that key's V, whatever its P.
+  float sum[2];
+  float weight[2];
 
   __device__ __forceinline__ void reset() {
     base[0] = base[1] = kNoBase;
-    sum[0] = sum[1] = 0.0f;
+    sum[0] = sum[1] = weight[0] = weight[1] = 0.0f;
   }
 
   // Moves the bases for scores with these maxima. True if any row of the warp moved: then O has to
-  // be multiplied by `factor`, as the sums have been.
+  // be multiplied by `factor`, as both sums have been.
   __device__ __forceinline__ bool move_base(const float (&max)[2], float scale_log2,
                                             float (&factor)[2]) {
     constexpr float kLimit = WeightRange<PvSum>::kLimit;
@@ -128,6 +158,7 @@ struct RowSoftmax {
       base[r] = step > kLongStep ? top[r] : base[r] + step;
       factor[r] = exp2_approx(-step);
       sum[r] *= factor[r];
+      weight[r] *= factor[r];
     }
     return true;
   }
@@ -147,9 +178,34 @@ struct RowSoftmax {
     }
   }
 
+  // P as the products take it.
+  template <DType kDType, class QkSum, int kColumns>
+  __device__ __forceinline__ void pack(const Accumulator<QkSum, kColumns>& scores,
+                                       PackedScores<kColumns>& packed) {
+#pragma unroll
+    for (int i = 0; i < scores.kPairs; ++i) {
+      uint32_t& pair = packed.reg[i / 4][i % 4];
+      if constexpr (std::is_same_v<QkSum, __half>) {
+        pair = scores.reg[i];
+      } else {
+        pair = pack_pair<kDType>(scores.get(i));
+      }
+      if constexpr (std::is_same_v<PvSum, __half>) {
+        const __half2 scaled = __hmul2(reinterpret_cast<const __half2&>(pair),
+                                       __float2half2_rn(WeightRange<PvSum>::kScale));
+        pair = reinterpret_cast<const uint32_t&>(scaled);
+      }
+      const float2 rounded = unpack_pair<kDType>(pair);
+      weight[i % 2] += rounded.x + rounded.y;
+    }
+  }
+
   __device__ __forceinline__ void add_up_quads() {
-    sum[0] = quad_sum(sum[0]);
-    sum[1] = quad_sum(sum[1]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] = quad_sum(sum[r]);
+      weight[r] = quad_sum(weight[r]);
+    }
   }
 
   // Once the sums are of whole rows: what makes O of its accumulators (0 for a row that saw no key)
@@ -158,47 +214,10 @@ struct RowSoftmax {
     constexpr float kLn2 = 0.693147180559945309f;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      factor[r] = sum[r] == 0.0f ? 0.0f : 1.0f / (sum[r] * WeightRange<PvSum>::kScale);
+      factor[r] = weight[r] == 0.0f ? 0.0f : 1.0f / weight[r];
       lse[r] = sum[r] == 0.0f ? -kInfinity : (base[r] + log2f(sum[r])) * kLn2;
     }
   }
 };
-
-// P as the A operand of the PV products, 16 keys a step: the accumulators of columns 16 k .. 16 k +
-// 15 are, two to a register, just the fragment that wgmma takes.
-template <int kColumns>
-struct PackedScores {
-  uint32_t reg[kColumns / 16][4];
-};
-
-template <DType kDType>
-__device__ __forceinline__ uint32_t pack(float2 pair) {
-  if constexpr (kDType == DType::bf16) {
-    const __nv_bfloat162 packed = __float22bfloat162_rn(pair);
-    return reinterpret_cast<const uint32_t&>(packed);
-  } else {
-    const __half2 packed = __float22half2_rn(pair);
-    return reinterpret_cast<const uint32_t&>(packed);
-  }
-}
-
-template <DType kDType, class PvSum, class QkSum, int kColumns>
-__device__ __forceinline__ void pack_weights(const Accumulator<QkSum, kColumns>& scores,
-                                             PackedScores<kColumns>& packed) {
-#pragma unroll
-  for (int i = 0; i < scores.kPairs; ++i) {
-    uint32_t& pair = packed.reg[i / 4][i % 4];
-    if constexpr (std::is_same_v<QkSum, __half>) {
-      pair = scores.reg[i];
-    } else {
-      pair = pack<kDType>(scores.get(i));
-    }
-    if constexpr (std::is_same_v<PvSum, __half>) {
-      const __half2 scaled = __hmul2(reinterpret_cast<const __half2&>(pair),
-                                     __float2half2_rn(WeightRange<PvSum>::kScale));
-      pair = reinterpret_cast<const uint32_t&>(scaled);
-    }
-  }
-}
 
 }  // namespace ffpa
