@@ -70,9 +70,10 @@ __global__ void __launch_bounds__(Kernel::num_threads, LADDER_1_CTAS_PER_SM)
     const int row = threadIdx.x / (D / 8), column = threadIdx.x % (D / 8) * 8;
     const T* source = static_cast<const T*>(matrix) + batch * strides.batch + head * strides.head +
                       (first_row + row) * strides.row + column;
+    const int num_rows = column < headdim ? seqlen - first_row - row : 0;
     uint4 chunk[kPasses];
     for (int i = 0; i < kPasses; ++i) {
-      const bool valid = first_row + row + i * kRows < seqlen && column < headdim;
+      const bool valid = i * kRows < num_rows;
       chunk[i] =
           valid ? *reinterpret_cast<const uint4*>(source + i * kRows * strides.row) : uint4{};
     }
