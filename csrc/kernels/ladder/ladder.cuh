@@ -91,7 +91,7 @@ struct LadderCta {
         k(params.k, params.k_strides, blockIdx.z, kv_head(params), 0, params.seqlen_k,
           params.headdim),
         v(params.v, params.v_strides, blockIdx.z, kv_head(params), 0, params.seqlen_k,
-          params.headdim_v) {
+          params.headdim) {
 #pragma unroll
     for (auto& row : out) {
 #pragma unroll
@@ -198,7 +198,7 @@ struct LadderCta {
 #pragma unroll
         for (int n = 0; n < kOutTiles; ++n) {
           const int column = 8 * n + my_column();
-          if (column >= params.headdim_v) continue;
+          if (column >= params.headdim) continue;
           const float2 pair = out[r][n].row(h);
           *reinterpret_cast<uint32_t*>(matrix + row * params.out_strides.row + column) =
               pack_pair<Element>(pair.x * factor, pair.y * factor);

@@ -65,15 +65,14 @@ __global__ void __launch_bounds__(Kernel::num_threads, LADDER_1_CTAS_PER_SM)
 
   // 64 rows of a matrix, D / 8 threads to a row, through registers; zeros past its end.
   const auto load_tile = [&](T* tile, const void* matrix, const Strides& strides, int64_t head,
-                             int first_row, int seqlen, int headdim) {
+                             int first_row, int seqlen) {
     constexpr int kRows = Kernel::num_threads / (D / 8), kPasses = 64 / kRows;
     const int row = threadIdx.x / (D / 8), column = threadIdx.x % (D / 8) * 8;
     const T* source = static_cast<const T*>(matrix) + batch * strides.batch + head * strides.head +
                       (first_row + row) * strides.row + column;
-    const int num_rows = column < headdim ? seqlen - first_row - row : 0;
     uint4 chunk[kPasses];
     for (int i = 0; i < kPasses; ++i) {
-      const bool valid = i * kRows < num_rows;
+      const bool valid = first_row + row + i * kRows < seqlen && column < params.headdim;
       chunk[i] =
           valid ? *reinterpret_cast<const uint4*>(source + i * kRows * strides.row) : uint4{};
     }
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(Kernel::num_threads, LADDER_1_CTAS_PER_SM)
   };
 
   unsigned q[D / 16][4];
-  load_tile(sQ, params.q, params.q_strides, head, first_row, params.seqlen_q, params.headdim);
+  load_tile(sQ, params.q, params.q_strides, head, first_row, params.seqlen_q);
   __syncthreads();
   for (int step = 0; step < D / 16; ++step) {
     load_matrices(q[step], sQ + place(16 * warp + lane % 16, 16 * step + lane / 16 * 8),
@@ -137,9 +136,8 @@ __global__ void __launch_bounds__(Kernel::num_threads, LADDER_1_CTAS_PER_SM)
 
   for (int first_key = 0; first_key < num_keys; first_key += Bc) {
     __syncthreads();  // nobody reads the last tiles any more
-    load_tile(sK, params.k, params.k_strides, kv_head, first_key, params.seqlen_k, params.headdim);
-    load_tile(sV, params.v, params.v_strides, kv_head, first_key, params.seqlen_k,
-              params.headdim_v);
+    load_tile(sK, params.k, params.k_strides, kv_head, first_key, params.seqlen_k);
+    load_tile(sV, params.v, params.v_strides, kv_head, first_key, params.seqlen_k);
     __syncthreads();
 
     float score[Bc / 8][2][2] = {};
@@ -208,7 +206,7 @@ __global__ void __launch_bounds__(Kernel::num_threads, LADDER_1_CTAS_PER_SM)
                  head * params.out_strides.head + row * params.out_strides.row;
     for (int n = 0; n < D / 8; ++n) {
       const int column = 8 * n + 2 * (lane % 4);
-      if (column >= params.headdim_v) break;
+      if (column >= params.headdim) break;
       *reinterpret_cast<unsigned*>(out_row + column) =
           pack(out[n][h][0] * factor, out[n][h][1] * factor);
     }
