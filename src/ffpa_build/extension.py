@@ -64,11 +64,12 @@ def _write_inputs(
     folder: Folder, tools: Toolchain, selection: generate.Selection, facts: dict[str, object]
 ) -> None:
     write = generate.write_if_changed
-    for instance, _ in selection:
-        write(folder.source(instance), generate.instance_source(instance))
+    units = generate.units(selection)
+    for unit in units:
+        write(folder.source(unit), unit.source)
     write(folder.registry, generate.registry_source(selection))
     write(folder.facts, json.dumps(facts, sort_keys=True, indent=1))
-    write(folder.path / "build.ninja", ninja_text(ROOT, folder, tools, selection))
+    write(folder.path / "build.ninja", ninja_text(ROOT, folder, tools, units))
 
 
 def _facts(tools: Toolchain, selection: generate.Selection, folder: Folder) -> dict[str, object]:
