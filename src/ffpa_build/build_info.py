@@ -6,6 +6,7 @@ the logs say of it is put in their place.
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def source(facts: dict[str, Any]) -> str:
         f"namespace ffpa {{\nconst char* build_info_json() {{\n  return\n{literals};\n}}\n"
         "}  // namespace ffpa\n"
     )
+
+
+def counted(kernels: int, patterns: Sequence[str]) -> str:
+    """As in "280 kernels", or "2 kernels, a part: FFPA_KERNELS=naive"."""
+    part = f", a part: FFPA_KERNELS={';'.join(patterns)}" if patterns else ""
+    return f"{kernels} kernels{part}"
 
 
 def _log(name: str, path: Path) -> str:

@@ -22,6 +22,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 from . import generate, manifest
+from .build_info import counted
 from .errors import BuildError
 from .flags import NVCC_FLAGS
 from .host import find_compiler
@@ -45,7 +46,7 @@ def build_module(version: str) -> Path:
     print(
         f"ffpa: nvcc {tools.nvcc.version} ({tools.nvcc.path}), {tools.cxx.family} "
         f"{tools.cxx.version}, architectures {' '.join(archs)}, "
-        f"{len(selection)} kernels, {jobs} at a time",
+        f"{counted(len(selection), options.kernels)}, {jobs} at a time",
         flush=True,
     )
     folder = Folder(ROOT / "build/ffpa" / tools.cxx.target)
