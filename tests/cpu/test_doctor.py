@@ -102,6 +102,7 @@ def test_the_driver():
 def test_torch_without_a_device(monkeypatch):
     assert check_torch().fix == "add --gpus all"
     monkeypatch.setitem(sys.modules, "pynvml", Driver())
+    monkeypatch.setattr("torch.version.cuda", None)
     line = check_torch()
     assert "built without CUDA" in line.found and line.fix.startswith("install one with it")
 
