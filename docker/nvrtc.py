@@ -125,7 +125,8 @@ def main(patterns: list[str]) -> int:
     failed = 0
     for instance, archs in chosen:
         for arch in archs:
-            compiled, log = nvrtc.compile(BUILTINS + generate.instance_source(instance), arch)
+            (unit,) = generate.units([(instance, archs)])
+            compiled, log = nvrtc.compile(BUILTINS + unit.source, arch)
             found = resources.parse(log)
             if compiled and arch in found:
                 use = found[arch]

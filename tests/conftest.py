@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from ffpa import build_info, kernels
+from ffpa_build.build_info import counted
 
 
 def pytest_addoption(parser):
@@ -28,6 +29,14 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if path := config.getoption("--record"):
         config.pluginmanager.register(Recorder(path))
+
+
+def pytest_report_header():
+    try:
+        info = build_info()
+    except ImportError as error:
+        return f"ffpa: {error}"
+    return f"ffpa: {counted(len(info['kernels']), info['kernel_filter'])}"
 
 
 def pytest_collection_modifyitems(items):

@@ -191,7 +191,8 @@ def main() -> None:
     for name, texts in info["warnings"].items():
         print(*(f"warning: {name}: {text}" for text in texts), sep="\n", file=sys.stderr)
     known = list(spills(info, known=True))
-    print(*(f"warning: {text}, as known" for text in known), sep="\n", file=sys.stderr)
+    for text in known:
+        print(f"warning: {text}, as known", file=sys.stderr)
     spilling = list(spills(info))
     for text in spilling:
         print(f"{'warning' if options.allow_spills else 'error'}: {text}", file=sys.stderr)
@@ -200,7 +201,8 @@ def main() -> None:
     if found or (spilling and not options.allow_spills):
         sys.exit(1)
     count = f"{len(spilling + known)} of them spill" if spilling or known else "no spills"
-    print(f"{len(info['kernels'])} kernels: instructions and accumulators as meant, {count}")
+    built = build_info.counted(len(info["kernels"]), info["kernel_filter"])
+    print(f"{built}: instructions and accumulators as meant, {count}")
 
 
 if __name__ == "__main__":
