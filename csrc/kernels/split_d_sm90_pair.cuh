@@ -103,9 +103,9 @@ struct SplitDSm90Pair {
  private:
   static cudaError_t make_column_maps(PairColumns& maps, const ForwardParams& params,
                                       const TensorShape& kv_shape, int rank) {
-    // What lies beyond a short headdim works on other columns and stores nothing.
-    const int first = rank * Plan::kColumns < params.headdim ? rank * Plan::kColumns : 0;
-    const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
+    // What lies beyond a short headdim_v works on other columns and stores nothing.
+    const int first = rank * Plan::kColumns < params.headdim_v ? rank * Plan::kColumns : 0;
+    const int columns = std::clamp(params.headdim_v - first, 8, Plan::kColumns);
     TensorShape shape = kv_shape;
     shape.columns = std::min(columns, Plan::kVColumns);
     cudaError_t status =

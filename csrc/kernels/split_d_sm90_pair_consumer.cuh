@@ -206,9 +206,8 @@ struct SplitDSm90PairConsumer {
     int block = blocks.count - 1;
     const auto tell_maxima = [&](int scored) {
       pin(scores);
-      if (scored >= blocks.unmasked) {
-        mask_keys(scores, problem, first_row, scored * Plan::Bc + own_keys);
-      }
+      mask_scores<Plan>(scores, problem, tile, first_row, scored * Plan::Bc + own_keys,
+                        scored >= blocks.unmasked);
       if (scored == 0) query_rows.give_back();
       row_max(scores, max);
       send_maxima(max);

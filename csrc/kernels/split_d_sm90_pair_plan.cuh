@@ -36,6 +36,7 @@ struct SplitDSm90PairPlan {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
+  static constexpr bool kMasks = kConfig.masks;
 
   static constexpr int kConsumers = 2;
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
@@ -67,6 +68,7 @@ struct SplitDSm90PairPlan {
   static constexpr int kSidePieceBytes = kKeys * kSideColumns * 2;
   static constexpr int kSlotBytes = std::max({kKPieceBytes, kVPieceBytes, kSidePieceBytes});
   static_assert(Br == kConsumers * kWarpgroupRows, "two warpgroups of 64 rows");
+  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(kSideColumns <= kBoxColumns, "a CTA owns 320 columns at most");

@@ -87,9 +87,9 @@ struct SplitDSm90Quartet {
     if (status != cudaSuccess) return status;
 
     for (int member = 0; member < kQuartetMembers; ++member) {
-      // A member whose columns lie beyond a short headdim works on others and stores nothing.
-      const int first = member * Plan::kColumns < params.headdim ? member * Plan::kColumns : 0;
-      const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
+      // A member whose columns lie beyond a short headdim_v works on others and stores nothing.
+      const int first = member * Plan::kColumns < params.headdim_v ? member * Plan::kColumns : 0;
+      const int columns = std::clamp(params.headdim_v - first, 8, Plan::kColumns);
       TensorShape shape = kv_shape;
       shape.columns = columns;
       status = make_piece_map(quartet.v[member], dtype, element_at(params.v, first), shape,

@@ -202,9 +202,8 @@ struct SplitDSm90QuartetConsumer {
     issue_scores(scores);
     drain(scores);
     if (block == 0) give_back_query();
-    if (block >= blocks.unmasked) {
-      mask_keys(scores, problem, tile.first_row, block * Plan::Bc + own_keys);
-    }
+    mask_scores<Plan>(scores, problem, tile, tile.first_row, block * Plan::Bc + own_keys,
+                      block >= blocks.unmasked);
     row_max(scores, max);
     send_rows(max);
     take_maxima(max);
@@ -219,9 +218,8 @@ struct SplitDSm90QuartetConsumer {
       issue_own_output(output, weights, true);
       pin(scores);
       if (block == 1) give_back_query();
-      if (block - 1 >= blocks.unmasked) {
-        mask_keys(scores, problem, tile.first_row, (block - 1) * Plan::Bc + own_keys);
-      }
+      mask_scores<Plan>(scores, problem, tile, tile.first_row, (block - 1) * Plan::Bc + own_keys,
+                        block - 1 >= blocks.unmasked);
       row_max(scores, max);
       send_rows(max);
       issue_others_output(output);

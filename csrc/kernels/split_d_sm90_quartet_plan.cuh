@@ -30,6 +30,7 @@ struct SplitDSm90QuartetPlan {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
+  static constexpr bool kMasks = kConfig.masks;
 
   static constexpr int kConsumers = kQuartetMembers / kQuartetCtas;  // of a CTA
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
@@ -52,6 +53,7 @@ struct SplitDSm90QuartetPlan {
   static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
   static constexpr int kSlotBytes = kKPieceBytes > kVPieceBytes ? kKPieceBytes : kVPieceBytes;
   static_assert(Br == kWarpgroupRows, "all members have the same 64 rows");
+  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(kSlots >= 3, "a ring needs a piece to come beside the two in use");

@@ -104,7 +104,7 @@ struct SplitDSm90SoloConsumer {
     pin(scores);
     give_back(first_slot);
     if (block == 0) query_rows.give_back();
-    if (block >= blocks.unmasked) mask_keys(scores, problem, first_row, block * Plan::Bc);
+    mask_scores<Plan>(scores, problem, tile, first_row, block * Plan::Bc, block >= blocks.unmasked);
     row_max(scores, max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
@@ -123,9 +123,8 @@ struct SplitDSm90SoloConsumer {
       pin(scores);
       give_back(k_slot);
       if (block == 1) query_rows.give_back();
-      if (block - 1 >= blocks.unmasked) {
-        mask_keys(scores, problem, first_row, (block - 1) * Plan::Bc);
-      }
+      mask_scores<Plan>(scores, problem, tile, first_row, (block - 1) * Plan::Bc,
+                        block - 1 >= blocks.unmasked);
       row_max(scores, max);
       const bool moved = softmax.move_base(max, problem.scale_log2, factor);
       softmax.exponentiate(scores, problem.scale_log2);

@@ -27,6 +27,7 @@ struct SplitDSm90SoloPlan {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
+  static constexpr bool kMasks = kConfig.masks;
   static constexpr bool kPingPong = kConfig.ping_pong;
 
   static constexpr int kConsumers = Br / kWarpgroupRows;
@@ -35,6 +36,7 @@ struct SplitDSm90SoloPlan {
   static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
   static constexpr int kKvBoxBytes = Bc * kBoxColumns * 2;
   static constexpr int kBlockBytes = kBoxes * kKvBoxBytes;
+  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(Br % kWarpgroupRows == 0, "Br must be a multiple of a warpgroup's 64 rows");

@@ -179,7 +179,7 @@ def test_loading_starts_no_cuda_and_links_neither_torch_nor_the_driver(extension
 def test_launch_errors_are_exceptions(extension):
     module = load(extension)
     strides = (64, 64, 64)
-    arguments = (16, 16, 16, 16, 0, *[strides] * 4, 1, 1, 1, 1, 1, 64, 1.0, 0)
+    arguments = (16, 16, 16, 16, 0, *[strides] * 4, 1, 1, 1, 1, 1, 64, 64, 1.0, 0)
     arguments += (0, 0, (0, 0, 0, 0), 1, 0, 0, 4096, 0)
     with pytest.raises(ValueError, match=r"no kernel named 'toy' in this build: ffpa\.kernels"):
         module.forward("toy", *arguments)
