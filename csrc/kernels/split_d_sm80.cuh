@@ -90,8 +90,12 @@ class SplitDSm80Cta {
             first_key + Lane::warp_n() * Plan::kWarpKeys + Lane::column(), params_.seqlen_k,
             params_.diagonal);
       }
-      move_base(scores, exponent_scale, first_key + kConfig.Bc);
-      softmax_.exponentiate(scores, exponent_scale);
+      if (move_base(scores, exponent_scale, first_key + kConfig.Bc)) {
+        scale_scores<Plan::kRowTiles, Plan::kScoreTiles>(scores, exponent_scale);
+        softmax_.exponentiate(scores, 1.0f);
+      } else {
+        softmax_.exponentiate(scores, exponent_scale);
+      }
       add_values(scores, rings.v());
     }
 
@@ -219,14 +223,15 @@ class SplitDSm80Cta {
     return scale_log2;
   }
 
-  // Moves the bases up to a tile's scores and O with them; num_keys counts to the tile's end.
-  __device__ __forceinline__ void move_base(const Scores& scores, float scale_log2, int num_keys) {
+  // Moves the bases up to a tile's scores and O with them; num_keys counts to the tile's end. False
+  // if all stay.
+  __device__ __forceinline__ bool move_base(const Scores& scores, float scale_log2, int num_keys) {
     Rows factor;
     row_maxima<Plan::kRowTiles, Plan::kScoreTiles>(scores, factor);
     row_group_.reduce(factor, Lane::warp_n(), Max());
     const bool moves = softmax_.move_base(factor, scale_log2, factor);
     const int shift = out_exponent(num_keys) - out_exponent_;
-    if (!moves && shift == 0) return;
+    if (!moves && shift == 0) return false;
     out_exponent_ += shift;
 #pragma unroll
     for (int r = 0; r < Plan::kRowTiles; ++r) {
@@ -241,6 +246,7 @@ class SplitDSm80Cta {
         }
       }
     }
+    return true;
   }
 
   // O += P V of one tile of keys.

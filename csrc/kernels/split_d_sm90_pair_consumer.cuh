@@ -173,22 +173,18 @@ struct SplitDSm90PairConsumer {
     }
   }
 
-  // Both sums of a row then are of both CTAs' keys.
-  __device__ __forceinline__ void share_sums(float (&sum)[2], float (&weight)[2], uint32_t parity) {
+  // Row sums of both CTAs' keys.
+  __device__ __forceinline__ void share_sums(float (&sum)[2], uint32_t parity) {
     Barrier& full = smem.sum_full[consumer];
     const int pair = threadIdx.x % kWarpgroupThreads / 4;
-    if (elected()) full.arrive_expecting(Plan::kSumsBytes);
+    if (elected()) full.arrive_expecting(Plan::kRowsBytes);
     if (threadIdx.x % 4 == 0) {
-      float2* const target = smem.peer_sum[consumer][pair];
-      remote_store(at_peer(&target[0]), {sum[0], sum[1]}, at_peer(&full));
-      remote_store(at_peer(&target[1]), {weight[0], weight[1]}, at_peer(&full));
+      remote_store(at_peer(&smem.peer_sum[consumer][pair]), {sum[0], sum[1]}, at_peer(&full));
     }
     full.wait(parity, "consumer: peer's row sums");
-    const float2(&peer)[2] = smem.peer_sum[consumer][pair];
-    sum[0] += peer[0].x;
-    sum[1] += peer[0].y;
-    weight[0] += peer[1].x;
-    weight[1] += peer[1].y;
+    const float2 peer = smem.peer_sum[consumer][pair];
+    sum[0] += peer.x;
+    sum[1] += peer.y;
   }
 
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
@@ -224,7 +220,7 @@ struct SplitDSm90PairConsumer {
     take_maxima(max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
-    softmax.template pack<Plan::dtype>(scores, weights);
+    pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
     send_weights(weights);
 
 #pragma unroll 1
@@ -246,7 +242,7 @@ struct SplitDSm90PairConsumer {
       softmax.exponentiate(scores, problem.scale_log2);
 
       drain(output);
-      softmax.template pack<Plan::dtype>(scores, weights);
+      pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
       send_weights(weights);
       if (moved) scale_rows(output, factor);
     }
@@ -254,7 +250,7 @@ struct SplitDSm90PairConsumer {
     issue_own_output(output, weights, 0);
     issue_peer_output(output, [](int) {});
     softmax.add_up_quads();
-    share_sums(softmax.sum, softmax.weight, round & 1);
+    share_sums(softmax.sum, round & 1);
     float inverse_sum[2];
     float lse[2];
     softmax.finish(inverse_sum, lse);

@@ -85,7 +85,7 @@ struct SplitDSm90PairPlan {
     alignas(1024) uint8_t ring[kConfig.slots][kSlotBytes];
     alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
     float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
-    float2 peer_sum[kConsumers][kWarpgroupRows / 2][2];  // of P, and of P as rounded
+    float2 peer_sum[kConsumers][kWarpgroupRows / 2];
     Barrier q_full;
     Barrier q_free;
     Ring<kConfig.slots> pieces;
@@ -96,8 +96,7 @@ struct SplitDSm90PairPlan {
   };
   static_assert(sizeof(Smem) <= kMaxSmemBytes, "Q and the ring do not fit in shared memory");
   static constexpr int kPBytes = sizeof(Smem::peer_p) / kConsumers;
-  static constexpr int kRowsBytes = sizeof(Smem::peer_max) / 2 / kConsumers;
-  static constexpr int kSumsBytes = sizeof(Smem::peer_sum) / kConsumers;
+  static constexpr int kRowsBytes = sizeof(Smem::peer_sum) / kConsumers;
 
   using Scores = Accumulator<QkSum<acc>, kKeys>;
   using Weights = PackedScores<kKeys>;

@@ -26,9 +26,11 @@ struct SplitDSm90QuartetConsumer {
   int consumer;  // of the CTA's warpgroups
   int member;    // of the quartet
   typename Plan::Position position;
-  uint32_t round = 0;      // of the tiles
-  uint32_t steps = 0;      // for which P has been sent
-  uint32_t exchanges = 0;  // of a value per row: the maxima of each step, two sums of each tile
+  uint32_t round = 0;  // of the tiles
+  uint32_t steps = 0;  // for which P has been sent
+
+  // Of a value per row: the maxima of each step, and the sums of each tile.
+  __device__ __forceinline__ uint32_t exchanges() const { return steps + round; }
 
   // Waits for the next piece.
   __device__ __forceinline__ const uint8_t* next_piece(const char* what) const {
@@ -122,11 +124,11 @@ struct SplitDSm90QuartetConsumer {
 
   // To all members, this one among them.
   __device__ __forceinline__ void send_rows(const float (&value)[2]) {
-    Barrier& full = smem.rows_full[exchanges & 1];
+    Barrier& full = smem.rows_full[exchanges() & 1];
     if (consumer == 0 && elected()) full.arrive_expecting(Plan::kRowsBytes);
     if (threadIdx.x % 4 == 0) {
       const int pair = threadIdx.x % kWarpgroupThreads / 4;
-      float2* const target = &smem.rows[exchanges & 1][member][pair];
+      float2* const target = &smem.rows[exchanges() & 1][member][pair];
 #pragma unroll
       for (int cta = 0; cta < kQuartetCtas; ++cta)
         remote_store(remote_address(target, cta), value, remote_address(&full, cta));
@@ -136,9 +138,8 @@ struct SplitDSm90QuartetConsumer {
   // Combines what all members sent, in the same order everywhere.
   template <class Operation>
   __device__ __forceinline__ void take_rows(float (&value)[2], const Operation& operation) {
-    const uint32_t turn = exchanges & 1;
-    smem.rows_full[turn].wait(exchanges / 2 & 1, "consumer: values of the rows");
-    ++exchanges;
+    const uint32_t turn = exchanges() & 1;
+    smem.rows_full[turn].wait(exchanges() / 2 & 1, "consumer: values of the rows");
     const int pair = threadIdx.x % kWarpgroupThreads / 4;
 #pragma unroll
     for (int other = 0; other < kQuartetMembers; ++other) {
@@ -146,11 +147,6 @@ struct SplitDSm90QuartetConsumer {
       value[0] = other == 0 ? sent.x : operation(value[0], sent.x);
       value[1] = other == 0 ? sent.y : operation(value[1], sent.y);
     }
-  }
-
-  __device__ __forceinline__ void share_sum(float (&sum)[2]) {
-    send_rows(sum);
-    take_rows(sum, [](float a, float b) { return a + b; });
   }
 
   __device__ __forceinline__ void take_maxima(float (&max)[2]) {
@@ -213,7 +209,7 @@ struct SplitDSm90QuartetConsumer {
     take_maxima(max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
-    softmax.template pack<Plan::dtype>(scores, weights);
+    pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
     send_weights(weights);
 
 #pragma unroll 1
@@ -233,7 +229,7 @@ struct SplitDSm90QuartetConsumer {
       softmax.exponentiate(scores, problem.scale_log2);
 
       drain(output);
-      softmax.template pack<Plan::dtype>(scores, weights);
+      pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
       send_weights(weights);
       if (moved) scale_rows(output, factor);
     }
@@ -241,8 +237,8 @@ struct SplitDSm90QuartetConsumer {
     issue_own_output(output, weights, false);
     issue_others_output(output);
     softmax.add_up_quads();
-    share_sum(softmax.sum);
-    share_sum(softmax.weight);
+    send_rows(softmax.sum);
+    take_rows(softmax.sum, [](float a, float b) { return a + b; });
     float inverse_sum[2];
     float lse[2];
     softmax.finish(inverse_sum, lse);

@@ -39,9 +39,11 @@ struct SplitDSm90QuartetPlan {
 
   static constexpr int kSlots = kConfig.slots;
   static constexpr int kKeys = Bc / kQuartetMembers;  // whose scores a member computes in a step
-  static constexpr int kColumns = headdim / kQuartetMembers;       // of O that a member owns
-  static constexpr int kVBoxes = ceil_div(kColumns, kBoxColumns);  // the last one in part
-  static constexpr int kPieceKeys = 16;                            // of a V piece: one wgmma
+  // Of O that a member owns. The last one may own fewer, and compute zeros for the rest: products
+  // of whole boxes with zeros are faster than those of boxes in part.
+  static constexpr int kVBoxes = ceil_div(headdim, kBoxColumns* kQuartetMembers);
+  static constexpr int kColumns = kVBoxes * kBoxColumns;
+  static constexpr int kPieceKeys = 16;  // of a V piece: one wgmma
   static constexpr int kOwnPieces = kKeys / kPieceKeys;
   static constexpr int kKPieces = headdim / kBoxColumns;
   static constexpr int kVPieces = Bc / kPieceKeys;

@@ -108,7 +108,7 @@ struct SplitDSm90SoloConsumer {
     row_max(scores, max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
-    softmax.template pack<Plan::dtype>(scores, weights);
+    pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
 
 #pragma unroll 1
     for (; block > 0; --block) {
@@ -132,7 +132,7 @@ struct SplitDSm90SoloConsumer {
       wgmma_wait<0>();
       pin(output);
       give_back(v_slot);
-      softmax.template pack<Plan::dtype>(scores, weights);
+      pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
       if (moved) scale_rows(output, factor);
     }
 

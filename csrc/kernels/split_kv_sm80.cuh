@@ -103,8 +103,12 @@ class SplitKvSm80Cta {
       hide_keys(scores, tile * kKeys);
       // A mask makes exponents of scores.
       const float scale_log2 = masked() ? 1.0f : params_.scale_log2;
-      move_base(scores, scale_log2);
-      softmax_.exponentiate(scores, scale_log2);
+      if (move_base(scores, scale_log2)) {
+        scale_scores<kRowTiles, kKeyTiles>(scores, scale_log2);
+        softmax_.exponentiate(scores, 1.0f);
+      } else {
+        softmax_.exponentiate(scores, scale_log2);
+      }
       add_values(scores);
     }
     cp_async_wait_group<0>();
@@ -321,11 +325,12 @@ class SplitKvSm80Cta {
     }
   }
 
-  __device__ __forceinline__ void move_base(const Scores<kRowTiles, kKeyTiles>& scores,
+  // Moves the bases up to a tile's scores and O with them; false if all stay.
+  __device__ __forceinline__ bool move_base(const Scores<kRowTiles, kKeyTiles>& scores,
                                             float scale_log2) {
     PerRow<kRowTiles> factor;
     row_maxima<kRowTiles, kKeyTiles>(scores, factor);
-    if (!softmax_.move_base(factor, scale_log2, factor)) return;
+    if (!softmax_.move_base(factor, scale_log2, factor)) return false;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -335,6 +340,7 @@ class SplitKvSm80Cta {
           out_[r][n].scale_row(h, factor[r][h]);
       }
     }
+    return true;
   }
 
   // O += P V of one tile of keys.

@@ -5,9 +5,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "config.cuh"
 #include "params.h"
@@ -82,44 +80,37 @@ inline const void* element_at(const void* data, int64_t index) {
   return static_cast<const uint16_t*>(data) + index;
 }
 
-// What lies outside the tensor reads as zero: this is how ragged lengths are served. Boxes of
-// `box_columns`, `boxes` of them side by side moved by one instruction: the columns become two
-// dimensions, of which the second counts whole boxes only.
+// Boxes of `box_rows` × `box_columns`. What lies outside the tensor reads as zero: this is how
+// ragged lengths and head dimensions that are no multiple of 64 are served. `boxes` of them side by
+// side are moved by one instruction, for which the columns become two dimensions. More than one box
+// needs whole boxes: columns % box_columns == 0.
 inline cudaError_t make_panel_map(CUtensorMap& map, DType dtype, const void* data,
                                   const TensorShape& shape, const Strides& strides, int box_rows,
                                   int box_columns, int boxes) {
   using detail::stride_bytes;
-  const bool several = boxes > 1;
+  const bool whole = boxes > 1;
   return detail::encode_tensor_map<5>(
       map, dtype, data,
-      {cuuint64_t(several ? box_columns : shape.columns), cuuint64_t(shape.rows),
-       cuuint64_t(several ? shape.columns / box_columns : 1), cuuint64_t(shape.heads),
+      {cuuint64_t(whole ? box_columns : shape.columns), cuuint64_t(shape.rows),
+       cuuint64_t(whole ? shape.columns / box_columns : 1), cuuint64_t(shape.heads),
        cuuint64_t(shape.batch)},
       {stride_bytes(strides.row, shape.rows), cuuint64_t(box_columns) * 2,
        stride_bytes(strides.head, shape.heads), stride_bytes(strides.batch, shape.batch)},
       {cuuint32_t(box_columns), cuuint32_t(box_rows), cuuint32_t(boxes), 1, 1});
 }
 
-// A matrix that comes in pieces of several boxes side by side: whole boxes by one instruction, the
-// last one by another where the columns are no multiple of a box.
+// A matrix that comes in pieces of several boxes side by side: a piece by one instruction, or box
+// by box where its columns are no multiple of a box.
 struct PieceMap {
-  CUtensorMap several;
-  CUtensorMap single;
-  int boxes_per_load;  // of `several`; 1: it is not used
-  int end;             // box up to which `several` may be used
+  CUtensorMap map;
+  int boxes_per_load;
 };
 
 inline cudaError_t make_piece_map(PieceMap& piece, DType dtype, const void* data,
                                   const TensorShape& shape, const Strides& strides, int box_rows,
                                   int box_columns, int boxes) {
-  const int whole_boxes = shape.columns / box_columns;
-  const bool ragged = shape.columns % box_columns != 0;
-  piece.boxes_per_load = ragged ? std::clamp(whole_boxes, 1, boxes) : boxes;
-  piece.end = ragged ? whole_boxes : std::numeric_limits<int>::max();
-  cudaError_t status =
-      make_panel_map(piece.single, dtype, data, shape, strides, box_rows, box_columns, 1);
-  if (status != cudaSuccess || piece.boxes_per_load == 1) return status;
-  return make_panel_map(piece.several, dtype, data, shape, strides, box_rows, box_columns,
+  piece.boxes_per_load = shape.columns % box_columns == 0 ? boxes : 1;
+  return make_panel_map(piece.map, dtype, data, shape, strides, box_rows, box_columns,
                         piece.boxes_per_load);
 }
 

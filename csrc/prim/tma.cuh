@@ -19,9 +19,9 @@ struct BoxOrigin {
 };
 
 // One box, or several side by side from box `panel` on (make_panel_map). Completes as bytes on
-// `full`, the whole box even where it reaches beyond the tensor.
+// `full`, the whole boxes even where they reach beyond the tensor.
 __device__ __forceinline__ void tma_load_panels(const CUtensorMap& map, void* smem, Barrier& full,
-                                                const BoxOrigin& origin, int panel) {
+                                                const BoxOrigin& origin, int panel = 0) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(smem)),
@@ -36,17 +36,12 @@ template <int kColumns = kBoxColumns>
 __device__ __forceinline__ void tma_load_piece(const PieceMap& matrix, uint8_t* smem, int boxes,
                                                int box_bytes, Barrier& full, int first, int row,
                                                int head, int batch) {
-  const int end = first + boxes;
+  const bool together = matrix.boxes_per_load > 1;
 #pragma unroll 1
-  for (int box = first; box < end;) {
-    uint8_t* const target = smem + (box - first) * box_bytes;
-    if (matrix.boxes_per_load > 1 && box + matrix.boxes_per_load <= matrix.end) {
-      tma_load_panels(matrix.several, target, full, {0, row, head, batch}, box);
-      box += matrix.boxes_per_load;
-    } else {
-      tma_load_panels(matrix.single, target, full, {box * kColumns, row, head, batch}, 0);
-      ++box;
-    }
+  for (int box = 0; box < boxes; box += matrix.boxes_per_load) {
+    const int column = together ? 0 : (first + box) * kColumns;
+    tma_load_panels(matrix.map, smem + box * box_bytes, full, {column, row, head, batch},
+                    together ? first : 0);
   }
 }
 

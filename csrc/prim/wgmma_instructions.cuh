@@ -26,19 +26,19 @@ struct WgmmaInstruction;
 #define FFPA_NAMES_40 FFPA_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39"
 #define FFPA_NAMES_44 FFPA_NAMES_40 ",%40,%41,%42,%43"
 #define FFPA_NAMES_48 FFPA_NAMES_44 ",%44,%45,%46,%47"
-#define FFPA_NAMES_52 FFPA_NAMES_48 ",%48,%49,%50,%51"
-#define FFPA_NAMES_56 FFPA_NAMES_52 ",%52,%53,%54,%55"
-#define FFPA_NAMES_60 FFPA_NAMES_56 ",%56,%57,%58,%59"
-#define FFPA_NAMES_64 FFPA_NAMES_60 ",%60,%61,%62,%63"
+#define FFPA_NAMES_56 FFPA_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define FFPA_NAMES_64 FFPA_NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define FFPA_NAMES_80 \
   FFPA_NAMES_64       \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
 #define FFPA_NAMES_88 FFPA_NAMES_80 ",%80,%81,%82,%83,%84,%85,%86,%87"
 #define FFPA_NAMES_96 FFPA_NAMES_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
-#define FFPA_NAMES_104 FFPA_NAMES_96 ",%96,%97,%98,%99,%100,%101,%102,%103"
-#define FFPA_NAMES_112 FFPA_NAMES_104 ",%104,%105,%106,%107,%108,%109,%110,%111"
-#define FFPA_NAMES_120 FFPA_NAMES_112 ",%112,%113,%114,%115,%116,%117,%118,%119"
-#define FFPA_NAMES_128 FFPA_NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define FFPA_NAMES_112 \
+  FFPA_NAMES_96        \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
+#define FFPA_NAMES_128 \
+  FFPA_NAMES_112       \
+  ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 #define FFPA_D4(type, i) type(d[i]), type(d[i + 1]), type(d[i + 2]), type(d[i + 3])
 #define FFPA_D_8(type) FFPA_D4(type, 0), FFPA_D4(type, 4)
@@ -50,18 +50,16 @@ struct WgmmaInstruction;
 #define FFPA_D_40(type) FFPA_D_32(type), FFPA_D4(type, 32), FFPA_D4(type, 36)
 #define FFPA_D_44(type) FFPA_D_40(type), FFPA_D4(type, 40)
 #define FFPA_D_48(type) FFPA_D_44(type), FFPA_D4(type, 44)
-#define FFPA_D_52(type) FFPA_D_48(type), FFPA_D4(type, 48)
-#define FFPA_D_56(type) FFPA_D_52(type), FFPA_D4(type, 52)
-#define FFPA_D_60(type) FFPA_D_56(type), FFPA_D4(type, 56)
-#define FFPA_D_64(type) FFPA_D_60(type), FFPA_D4(type, 60)
+#define FFPA_D_56(type) FFPA_D_48(type), FFPA_D4(type, 48), FFPA_D4(type, 52)
+#define FFPA_D_64(type) FFPA_D_56(type), FFPA_D4(type, 56), FFPA_D4(type, 60)
 #define FFPA_D_80(type) \
   FFPA_D_64(type), FFPA_D4(type, 64), FFPA_D4(type, 68), FFPA_D4(type, 72), FFPA_D4(type, 76)
 #define FFPA_D_88(type) FFPA_D_80(type), FFPA_D4(type, 80), FFPA_D4(type, 84)
 #define FFPA_D_96(type) FFPA_D_88(type), FFPA_D4(type, 88), FFPA_D4(type, 92)
-#define FFPA_D_104(type) FFPA_D_96(type), FFPA_D4(type, 96), FFPA_D4(type, 100)
-#define FFPA_D_112(type) FFPA_D_104(type), FFPA_D4(type, 104), FFPA_D4(type, 108)
-#define FFPA_D_120(type) FFPA_D_112(type), FFPA_D4(type, 112), FFPA_D4(type, 116)
-#define FFPA_D_128(type) FFPA_D_120(type), FFPA_D4(type, 120), FFPA_D4(type, 124)
+#define FFPA_D_112(type) \
+  FFPA_D_96(type), FFPA_D4(type, 96), FFPA_D4(type, 100), FFPA_D4(type, 104), FFPA_D4(type, 108)
+#define FFPA_D_128(type) \
+  FFPA_D_112(type), FFPA_D4(type, 112), FFPA_D4(type, 116), FFPA_D4(type, 120), FFPA_D4(type, 124)
 
 #define FFPA_ACCUMULATE(index) "{.reg .pred p; setp.ne.b32 p, %" #index ", 0;\n"
 #define FFPA_OPCODE(N, sum, input) \
@@ -120,9 +118,7 @@ FFPA_WGMMA(128, 64, 65, 66, 67, 68, 69, 70, 32, 33, 34, 35, 36, 37, 38)
 FFPA_WGMMA(160, 80, 81, 82, 83, 84, 85, 86, 40, 41, 42, 43, 44, 45, 46)
 FFPA_WGMMA(176, 88, 89, 90, 91, 92, 93, 94, 44, 45, 46, 47, 48, 49, 50)
 FFPA_WGMMA(192, 96, 97, 98, 99, 100, 101, 102, 48, 49, 50, 51, 52, 53, 54)
-FFPA_WGMMA(208, 104, 105, 106, 107, 108, 109, 110, 52, 53, 54, 55, 56, 57, 58)
 FFPA_WGMMA(224, 112, 113, 114, 115, 116, 117, 118, 56, 57, 58, 59, 60, 61, 62)
-FFPA_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 60, 61, 62, 63, 64, 65, 66)
 FFPA_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 64, 65, 66, 67, 68, 69, 70)
 
 #undef FFPA_WGMMA
@@ -148,12 +144,8 @@ FFPA_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 64, 65, 66, 67, 68, 69, 70)
 #undef FFPA_NAMES_44
 #undef FFPA_D_48
 #undef FFPA_NAMES_48
-#undef FFPA_D_52
-#undef FFPA_NAMES_52
 #undef FFPA_D_56
 #undef FFPA_NAMES_56
-#undef FFPA_D_60
-#undef FFPA_NAMES_60
 #undef FFPA_D_64
 #undef FFPA_NAMES_64
 #undef FFPA_D_80
@@ -162,12 +154,8 @@ FFPA_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 64, 65, 66, 67, 68, 69, 70)
 #undef FFPA_NAMES_88
 #undef FFPA_D_96
 #undef FFPA_NAMES_96
-#undef FFPA_D_104
-#undef FFPA_NAMES_104
 #undef FFPA_D_112
 #undef FFPA_NAMES_112
-#undef FFPA_D_120
-#undef FFPA_NAMES_120
 #undef FFPA_D_128
 #undef FFPA_NAMES_128
 #undef FFPA_D4

@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_rows(const Accumulator<Sum, kColumns>& til
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float2 pair = tile.get(i / 4 + j);
-      packed[j] = pack_pair<kDType>({pair.x * factor[j % 2], pair.y * factor[j % 2]});
+      packed[j] = pack<kDType>({pair.x * factor[j % 2], pair.y * factor[j % 2]});
     }
     transpose_quad(packed);
     if (column + i < out.columns) {

@@ -1,10 +1,13 @@
 // Online softmax over the score fragments of one warp (mma m16n8k16, prim/mma_sm80.cuh).
 //
 // A warp holds kRowTiles * 16 rows; a quad of lanes shares each row, and a lane sees two rows (h)
-// of each row tile. Exponents are in base 2 and relative to a `base` per row. Its first value is
-// the largest score itself, so that the P of that key is exactly 1 and a row of one key gives V.
-// Then it moves by whole numbers, for a power of two scales sums without rounding, and only when
+// of each row tile. Exponents are in base 2 and relative to a `base` per row, which moves only when
 // the largest score passes it by more than kHeadroom, so that most tiles leave O alone.
+//
+// P is summed before it is rounded to be an operand of PV. So that O is right all the same where
+// one key outweighs all others, a base that moves far moves to the largest score itself: the P of
+// that key is exactly 1, and a row of one key gives V. Short moves are by whole numbers, for a
+// power of two scales F16 sums without rounding.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +79,25 @@ __device__ __forceinline__ void row_maxima(const Scores<kRowTiles, kColumnTiles>
   }
 }
 
+// Scores become exponents, rounded as a base is: where a base has just moved to a score, their
+// difference is then exactly 0. Fused into one FMA, as exponentiate() does otherwise, it is what
+// rounding cut off the base, and bases of a few thousand make that show in P.
+template <int kRowTiles, int kColumnTiles>
+__device__ __forceinline__ void scale_scores(Scores<kRowTiles, kColumnTiles>& scores,
+                                             float scale_log2) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[r][n][i / 2][i % 2];
+        score = __fmul_rn(score, scale_log2);
+      }
+    }
+  }
+}
+
 template <int kRowTiles, int kHeadroom>
 struct WarpSoftmax {
   PerRow<kRowTiles> base;
@@ -99,10 +121,10 @@ struct WarpSoftmax {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float top = maxima[r][h] * scale_log2;
-        // Where there is no base yet the sum is NaN, which fmaxf passes over.
-        const float next = fmaxf(base[r][h] + ceilf(top - base[r][h]), top);
-        const bool moves = next > base[r][h] + kHeadroom;
-        factor[r][h] = moves ? power_of_two(base[r][h] - next) : 1.0f;
+        const float rise = top - base[r][h];  // NaN, which moves nothing, before the first key
+        const float next = rise > kFarMove ? top : base[r][h] + ceilf(rise);
+        const bool moves = rise > kHeadroom;
+        factor[r][h] = moves ? exp2_approx(base[r][h] - next) : 1.0f;
         base[r][h] = moves ? next : base[r][h];
         sum[r][h] *= factor[r][h];
         any_moves |= moves;
@@ -133,6 +155,10 @@ struct WarpSoftmax {
       }
     }
   }
+
+ private:
+  // From there on a factor that is no power of two may round what O holds: it weighs little.
+  static constexpr float kFarMove = 8.0f;
 };
 
 // The natural log-sum-exp of a row.

@@ -1,11 +1,10 @@
 // Online softmax over the score tiles of one warpgroup (wgmma accumulators).
 //
 // A thread holds two rows (Accumulator in prim/wgmma.cuh); the four threads of a quad share them.
-// Exponents are in base 2 and relative to a `base` per row. Its first value is the maximum of the
-// first scores seen, so that a row with one visible key has P = 1 and O = V without rounding. From
-// there it moves by whole numbers: that multiplies sums by a power of two, which rounds nothing. It
-// is not always near the maximum, for it moves only when P would exceed the range that O's
-// accumulators leave it, so that most steps leave O alone.
+// Exponents are in base 2 and relative to a `base` per row. It is not always near the row's
+// maximum, for it moves only when P would exceed the range that O's accumulators leave it, so that
+// most steps leave O alone. When it moves it becomes the maximum itself: P of that key is then
+// exactly 1, and a row that one key dominates, or that sees one only, has O = V without rounding.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -87,6 +86,17 @@ __device__ __forceinline__ void row_max(const Accumulator<__half, kColumns>& sco
   }
 }
 
+// Scores become exponents, rounded as a base is, so that the difference from a base that is one of
+// them is 0. Fused into one FMA, as exponentiate() does otherwise, it is what rounding cut off the
+// base, which shows in P for bases of a few thousand. F16 scores have lost more before.
+template <int kColumns>
+__device__ __forceinline__ void scale_scores(Accumulator<float, kColumns>& scores,
+                                             float scale_log2) {
+#pragma unroll
+  for (float& score : scores.reg)
+    score = __fmul_rn(score, scale_log2);
+}
+
 // Multiplies the rows of a tile.
 template <class Sum, int kColumns>
 __device__ __forceinline__ void scale_rows(Accumulator<Sum, kColumns>& tile,
@@ -98,67 +108,34 @@ __device__ __forceinline__ void scale_rows(Accumulator<Sum, kColumns>& tile,
   }
 }
 
-// P as the A operand of the PV products, 16 keys a step: the accumulators of columns 16 k .. 16 k +
-// 15 are, two to a register, just the fragment that wgmma takes.
-template <int kColumns>
-struct PackedScores {
-  uint32_t reg[kColumns / 16][4];
-};
-
-template <DType kDType>
-__device__ __forceinline__ uint32_t pack_pair(float2 pair) {
-  if constexpr (kDType == DType::bf16) {
-    const __nv_bfloat162 packed = __float22bfloat162_rn(pair);
-    return reinterpret_cast<const uint32_t&>(packed);
-  } else {
-    const __half2 packed = __float22half2_rn(pair);
-    return reinterpret_cast<const uint32_t&>(packed);
-  }
-}
-
-template <DType kDType>
-__device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
-  if constexpr (kDType == DType::bf16) {
-    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
-  } else {
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  }
-}
-
 template <class PvSum>
 struct RowSoftmax {
   // Finite, so that a row whose keys are all hidden so far gives exp2(-inf) and not NaN.
   static constexpr float kNoBase = -3.0e38f;
-  // From a base so much lower, that of no key or of one with the lowest numbers for a mask, nothing
-  // is left of the sums, and the sum of base and step may be far off the maximum.
-  static constexpr float kLongStep = 0x1p24f;
+  static constexpr float kFusedBase = 64.0f;  // up to which exponents may be rounded but once
 
   float base[2];
-  // This thread's columns only: of P for the log-sum-exp, and of P as rounded for the products,
-  // which O is divided by. A row that one key dominates is then that key's V, whatever its P.
-  float sum[2];
-  float weight[2];
+  float sum[2];  // this thread's columns only
 
   __device__ __forceinline__ void reset() {
     base[0] = base[1] = kNoBase;
-    sum[0] = sum[1] = weight[0] = weight[1] = 0.0f;
+    sum[0] = sum[1] = 0.0f;
   }
 
-  // Moves the bases for scores with these maxima. True if any row of the warp moved: then O has to
-  // be multiplied by `factor`, as both sums have been.
+  // Moves the bases that have to for scores with these maxima. True if any row of the warp moved:
+  // then O has to be multiplied by `factor`, as the sums have been.
   __device__ __forceinline__ bool move_base(const float (&max)[2], float scale_log2,
                                             float (&factor)[2]) {
     constexpr float kLimit = WeightRange<PvSum>::kLimit;
     const float top[2] = {max[0] * scale_log2, max[1] * scale_log2};
-    const bool moves = top[0] > base[0] + kLimit || top[1] > base[1] + kLimit;
-    if (!__any_sync(0xffffffff, moves)) return false;
+    const bool moves[2] = {top[0] > base[0] + kLimit, top[1] > base[1] + kLimit};
+    if (!__any_sync(0xffffffff, moves[0] || moves[1])) return false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float step = fmaxf(0.0f, ceilf(top[r] - base[r]));
-      base[r] = step > kLongStep ? top[r] : base[r] + step;
-      factor[r] = exp2_approx(-step);
+      const float next = moves[r] ? top[r] : base[r];
+      factor[r] = exp2_approx(base[r] - next);
+      base[r] = next;
       sum[r] *= factor[r];
-      weight[r] *= factor[r];
     }
     return true;
   }
@@ -167,6 +144,12 @@ struct RowSoftmax {
   template <class Sum, int kColumns>
   __device__ __forceinline__ void exponentiate(Accumulator<Sum, kColumns>& scores,
                                                float scale_log2) {
+    if constexpr (std::is_same_v<Sum, float>) {
+      if (fmaxf(fabsf(base[0]), fabsf(base[1])) > kFusedBase) {
+        scale_scores(scores, scale_log2);
+        scale_log2 = 1.0f;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < scores.kPairs; ++i) {
       const int r = i % 2;
@@ -178,34 +161,9 @@ struct RowSoftmax {
     }
   }
 
-  // P as the products take it.
-  template <DType kDType, class QkSum, int kColumns>
-  __device__ __forceinline__ void pack(const Accumulator<QkSum, kColumns>& scores,
-                                       PackedScores<kColumns>& packed) {
-#pragma unroll
-    for (int i = 0; i < scores.kPairs; ++i) {
-      uint32_t& pair = packed.reg[i / 4][i % 4];
-      if constexpr (std::is_same_v<QkSum, __half>) {
-        pair = scores.reg[i];
-      } else {
-        pair = pack_pair<kDType>(scores.get(i));
-      }
-      if constexpr (std::is_same_v<PvSum, __half>) {
-        const __half2 scaled = __hmul2(reinterpret_cast<const __half2&>(pair),
-                                       __float2half2_rn(WeightRange<PvSum>::kScale));
-        pair = reinterpret_cast<const uint32_t&>(scaled);
-      }
-      const float2 rounded = unpack_pair<kDType>(pair);
-      weight[i % 2] += rounded.x + rounded.y;
-    }
-  }
-
   __device__ __forceinline__ void add_up_quads() {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] = quad_sum(sum[r]);
-      weight[r] = quad_sum(weight[r]);
-    }
+    sum[0] = quad_sum(sum[0]);
+    sum[1] = quad_sum(sum[1]);
   }
 
   // Once the sums are of whole rows: what makes O of its accumulators (0 for a row that saw no key)
@@ -214,10 +172,47 @@ struct RowSoftmax {
     constexpr float kLn2 = 0.693147180559945309f;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      factor[r] = weight[r] == 0.0f ? 0.0f : 1.0f / weight[r];
+      factor[r] = sum[r] == 0.0f ? 0.0f : 1.0f / (sum[r] * WeightRange<PvSum>::kScale);
       lse[r] = sum[r] == 0.0f ? -kInfinity : (base[r] + log2f(sum[r])) * kLn2;
     }
   }
 };
+
+// P as the A operand of the PV products, 16 keys a step: the accumulators of columns 16 k .. 16 k +
+// 15 are, two to a register, just the fragment that wgmma takes.
+template <int kColumns>
+struct PackedScores {
+  uint32_t reg[kColumns / 16][4];
+};
+
+template <DType kDType>
+__device__ __forceinline__ uint32_t pack(float2 pair) {
+  if constexpr (kDType == DType::bf16) {
+    const __nv_bfloat162 packed = __float22bfloat162_rn(pair);
+    return reinterpret_cast<const uint32_t&>(packed);
+  } else {
+    const __half2 packed = __float22half2_rn(pair);
+    return reinterpret_cast<const uint32_t&>(packed);
+  }
+}
+
+template <DType kDType, class PvSum, class QkSum, int kColumns>
+__device__ __forceinline__ void pack_weights(const Accumulator<QkSum, kColumns>& scores,
+                                             PackedScores<kColumns>& packed) {
+#pragma unroll
+  for (int i = 0; i < scores.kPairs; ++i) {
+    uint32_t& pair = packed.reg[i / 4][i % 4];
+    if constexpr (std::is_same_v<QkSum, __half>) {
+      pair = scores.reg[i];
+    } else {
+      pair = pack<kDType>(scores.get(i));
+    }
+    if constexpr (std::is_same_v<PvSum, __half>) {
+      const __half2 scaled = __hmul2(reinterpret_cast<const __half2&>(pair),
+                                     __float2half2_rn(WeightRange<PvSum>::kScale));
+      pair = reinterpret_cast<const uint32_t&>(scaled);
+    }
+  }
+}
 
 }  // namespace ffpa

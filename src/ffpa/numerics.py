@@ -9,10 +9,11 @@ Exact products are summed in groups of 16, one MMA step; what happens to the sum
     f16         F16 after each step               F16 after each step           F16
     f16f32      F16, into F32 every Bd columns    F16 after each step           F32
 
-Softmax is F32. A row's first base in the exponent is its maximum, so that the largest P is exactly
-1; from there the base moves by whole numbers, so that O is scaled by a power of two. P is rounded
-to the input dtype. O in F16 is kept divided by 2^e, e growing with the keys
-seen, so that it stays in range whatever the sequence length.
+Softmax is F32. A row's base in the exponent moves when the maximum passes it: by a whole number,
+which scales O by a power of two, or, where that would be more than FAR_MOVE, to the maximum itself.
+Then the largest P is exactly 1, and one key that outweighs all others gives its V. P is rounded to
+the input dtype after it was summed. O in F16 is kept divided by 2^e, e growing with the keys seen,
+so that it stays in range whatever the sequence length.
 """
 
 import math
@@ -26,6 +27,7 @@ from ffpa.inputs import positive_scale
 from ffpa.problem import mask_diagonal
 
 STEP = 16  # columns of QK^T, or keys of PV, that one MMA sums
+FAR_MOVE = 8.0  # of a base; it is also what F32 sums let the maximum pass the base by
 MAX_BD = 192  # the longest chain of QK^T columns in a shipped f16f32 kernel
 
 
@@ -180,7 +182,7 @@ def _softmax_pv(
 ) -> tuple[Tensor, Tensor]:
     """Online softmax over tiles of Bc keys: exponents [.., rows, Nk], v [.., Nk, D]."""
     seqlen_k = v.shape[-2]
-    threshold = 0 if rounding.pv_f16 else 8
+    threshold = 0.0 if rounding.pv_f16 else FAR_MOVE
     round_out = _round_f16 if rounding.out_f16 else lambda x: x
     base = torch.full((*exponents.shape[:-1], 1), -torch.inf)
     row_sum = torch.zeros_like(base)
@@ -189,9 +191,10 @@ def _softmax_pv(
     for start in range(0, seqlen_k, Bc):
         tile = exponents[..., start : start + Bc]
         top = tile.amax(-1, keepdim=True)
-        step = (top - base).ceil().where(top > base + threshold, 0.0)
-        base = top.where(base == -torch.inf, base + step)
-        decay = torch.exp2(-step)
+        rise = top - base  # NaN, which moves nothing, before the first key
+        moved = top.where(rise > FAR_MOVE, base + rise.ceil())
+        decay = torch.exp2(base - moved).where(rise > threshold, 1.0)
+        base = moved.where(rise > threshold, base)
         # A row that has seen no key has no base yet: 0 keeps its exponents at -inf, not NaN.
         p = torch.exp2(tile - base.masked_fill(base == -torch.inf, 0.0))
         row_sum = row_sum * decay + p.sum(-1, keepdim=True)

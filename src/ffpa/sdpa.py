@@ -131,7 +131,7 @@ def _sdpa(
     except UnsupportedError as error:
         if strict:
             raise
-        reason = str(error)
+        reason = error.args[0]  # torch 2.10 cannot compile str(error)
     fell_back(reason, stacklevel)
     return _torch_sdpa(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -96,6 +96,20 @@ def test_rows_of_few_keys_round_as_torch_does(dtype):
         assert error <= 1.1 * relative_rms(usual[:, :, row], exact[:, :, row])
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("acc, dtype", [("f32", "fp16"), ("f32", "bf16"), ("qk32_pv16", "fp16")])
+@pytest.mark.parametrize("factor", [16, 64, 256])
+def test_one_key_that_outweighs_all_others(factor, acc, dtype, causal):
+    q, k, v = (normal(1, 8, 300, 64, dtype=dtype, seed=seed) for seed in range(3))
+    q, k = factor * q, factor * k
+    hidden = torch.ones(300, 300).triu(1).bool() if causal else torch.zeros(300, 300).bool()
+    exact, exact_lse = attention_reference(q, k, v, is_causal=causal, return_lse=True)
+    out, lse = attention_model(q, k, v, acc=acc, is_causal=causal, return_lse=True)
+    usual = relative_rms(with_exact_maximum(q, k, v, hidden), exact)
+    assert relative_rms(out, exact) <= 2 * usual + 1e-7
+    assert (lse - exact_lse).abs().max() <= 1e-6 * exact_lse.abs().max()
+
+
 @pytest.mark.parametrize("acc", ["qk16_pv32", "f16f32"])
 def test_one_key_gives_v(acc):
     q, k, v = (normal(1, 4, 1, 512, seed=seed) for seed in range(3))

@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -49,7 +50,8 @@ def main() -> int:
 
     counts: Counter[str] = Counter()
     failures = []
-    end = time.monotonic() + options.seconds
+    started = time.monotonic()
+    end = started + options.seconds
     number = options.only or 0
     while time.monotonic() < end and (options.calls is None or number < options.calls):
         call = Call(random.Random(f"{options.seed} {number}"))
@@ -64,7 +66,15 @@ def main() -> int:
         if options.only is not None:
             break
 
-    result = {"seed": options.seed, "calls": number, "counts": counts, "failures": failures}
+    result = {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "source_hash": ffpa.build_info()["source_hash"],
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - started, 1),
+        "calls": number,
+        "counts": counts,
+        "failures": failures,
+    }
     print(json.dumps({key: value for key, value in result.items() if key != "failures"}))
     if options.record:
         options.record.write_text(json.dumps(result, indent=1) + "\n")

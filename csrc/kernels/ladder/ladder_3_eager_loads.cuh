@@ -15,9 +15,9 @@
 
 namespace ffpa {
 
-template <LadderConfig kConfig>
-struct Ladder3EagerLoads : LadderKernel<Ladder3EagerLoads<kConfig>, kConfig> {
-  using Cta = LadderCta<kConfig, SlicedPanel>;
+template <LadderConfig kConfig, template <int> class PanelOf = SlicedPanel>
+struct Ladder3EagerLoads : LadderKernel<Ladder3EagerLoads<kConfig, PanelOf>, kConfig> {
+  using Cta = LadderCta<kConfig, PanelOf>;
   using Element = typename Cta::Element;
   static constexpr int smem_bytes = Cta::kBytesQ + 2 * Cta::kBytesKv;
 
