@@ -145,19 +145,24 @@ __device__ __forceinline__ void mask_scores(Scores& scores, const SplitDSm90Prob
       };
       add_mask<Element<Plan::dtype>>(scores, problem.score_scale_log2, mask, row_offset, first_key,
                                      problem.seqlen_k);
+      // Of the next step's, which is the tile before in memory.
+      if (first_key >= Plan::Bc) {
+        prefetch_mask<Scores::kPairs * 4>(mask, row_offset, first_key - Plan::Bc);
+      }
     }
   }
   if (hides) mask_keys(scores, problem, first_row, first_key);
 }
 
-// Stores a warpgroup's columns of O, from `first_column` on.
+// Stores a warpgroup's `columns` of O, from `first_column` on.
 template <DType kDType, class Output>
 __device__ __forceinline__ void store_output(const Output& output, const float (&factor)[2],
                                              const SplitDSm90Problem& problem, int first_row,
-                                             int first_column, const QueryTile& tile) {
+                                             int first_column, int columns, const QueryTile& tile) {
   const Strides& strides = problem.out_strides;
   const OutputRows rows{problem.out + tile.batch * strides.batch + tile.head * strides.head,
-                        strides.row, problem.seqlen_q, problem.headdim_v};
+                        strides.row, problem.seqlen_q,
+                        min(first_column + columns, problem.headdim_v)};
   store_rows<kDType>(output, factor, rows, first_row + thread_row(), first_column);
 }
 

@@ -85,8 +85,11 @@ struct SplitDSm90Pair {
                             kBoxColumns, Plan::kKBoxes);
     if (status != cudaSuccess) return status;
 
+    pair.owned_columns =
+        std::min(Plan::kColumns, ceil_div(params.headdim_v, kPairCtas * kBoxColumns) * kBoxColumns);
     for (int rank = 0; rank < kPairCtas; ++rank) {
-      status = make_column_maps(pair.columns[rank], params, kv_shape, rank);
+      status = make_column_maps(pair.columns[rank], params, kv_shape, rank * pair.owned_columns,
+                                pair.owned_columns);
       if (status != cudaSuccess) return status;
     }
 
@@ -102,10 +105,10 @@ struct SplitDSm90Pair {
 
  private:
   static cudaError_t make_column_maps(PairColumns& maps, const ForwardParams& params,
-                                      const TensorShape& kv_shape, int rank) {
+                                      const TensorShape& kv_shape, int first, int owned) {
     // What lies beyond a short headdim_v works on other columns and stores nothing.
-    const int first = rank * Plan::kColumns < params.headdim_v ? rank * Plan::kColumns : 0;
-    const int columns = std::clamp(params.headdim_v - first, 8, Plan::kColumns);
+    if (first >= params.headdim_v) first = 0;
+    const int columns = std::min(params.headdim_v - first, owned);
     TensorShape shape = kv_shape;
     shape.columns = std::min(columns, Plan::kVColumns);
     cudaError_t status =

@@ -257,7 +257,8 @@ struct SplitDSm90PairConsumer {
     drain(output);
 
     if (rank == 0) store_lse(lse, problem, first_row, tile);
-    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, rank * Plan::kColumns, tile);
+    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, rank * params.owned_columns,
+                              params.owned_columns, tile);
   }
 
   __device__ __forceinline__ void run() {

@@ -26,6 +26,7 @@ struct PairParams {
   PieceMap q;
   PieceMap k;
   PairColumns columns[kPairCtas];
+  int owned_columns;  // kColumns of V and O, or fewer whole boxes where headdim_v is short
   SplitDSm90Problem problem;
 };
 

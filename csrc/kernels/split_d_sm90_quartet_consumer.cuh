@@ -246,7 +246,7 @@ struct SplitDSm90QuartetConsumer {
 
     if (member == 0) store_lse(lse, problem, tile.first_row, tile);
     store_output<Plan::dtype>(output, inverse_sum, problem, tile.first_row, member * Plan::kColumns,
-                              tile);
+                              Plan::kColumns, tile);
   }
 
   __device__ __forceinline__ void run() {

@@ -147,7 +147,7 @@ struct SplitDSm90SoloConsumer {
     give_back(last_slot);
 
     store_lse(lse, problem, first_row, tile);
-    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, 0, tile);
+    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, 0, Plan::headdim, tile);
   }
 
   __device__ __forceinline__ void run() {

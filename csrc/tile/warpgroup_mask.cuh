@@ -124,6 +124,30 @@ __device__ __forceinline__ void add_values(Accumulator<float, kColumns>& scores,
   }
 }
 
+__device__ __forceinline__ void prefetch_to_l1(const void* global) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
+}
+
+// Brings the mask of the tile from first_key on into L1, unless rows do not lie together there, or
+// are all the same one, which then is there already.
+template <int kColumns, class RowOffset>
+__device__ __forceinline__ void prefetch_mask(const ScoreMask& mask, const RowOffset& row_offset,
+                                              int first_key) {
+  if (mask.column != 1 || mask.row == 0) return;
+  constexpr int kSectorBytes = 32;
+  const int log2_bytes = mask.kind == ScoreMask::boolean ? 0 : mask.kind == ScoreMask::f32 ? 2 : 1;
+#pragma unroll 1
+  for (int r = 0; r < 2; ++r) {
+    const auto* const row =
+        static_cast<const uint8_t*>(mask.values) + ((row_offset(r) + first_key) << log2_bytes);
+#pragma unroll 1
+    for (int byte = threadIdx.x % 4 * kSectorBytes; byte < kColumns << log2_bytes;
+         byte += 4 * kSectorBytes) {
+      prefetch_to_l1(row + byte);
+    }
+  }
+}
+
 // Scores become exponents of 2 with the mask on them. row_offset(r): where this thread's row r
 // begins in the mask; first_key: the tile's.
 template <class Element, int kColumns, class RowOffset>
