@@ -159,7 +159,7 @@ def profile(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def gpu_tests(session: nox.Session) -> None:
-    """The GPU tests; `-- --record FILE` keeps the outcome as JSON (3 min, GPU)."""
+    """The GPU tests; `-- --record FILE` keeps the outcome, as JSON (3 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     run(session, python, "-m", "pytest", "tests/gpu", *session.posargs)
@@ -198,7 +198,7 @@ def paper(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def claims(session: nox.Session) -> None:
-    """Judge each claim by the rows: holds, does not, stale, not tested (1 min, no GPU)."""
+    """Judge each claim by the rows: holds, unclear, does not hold, stale (1 min, no GPU)."""
     run(session, project_python(session), "-m", "ffpa.report", "claims", *session.posargs)
 
 
