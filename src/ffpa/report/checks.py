@@ -38,8 +38,9 @@ def _tests(records: Records, day: str) -> str:
     text = ", ".join(
         f"{count} {outcome}" for outcome, count in counts.items() if count or outcome == "failed"
     )
-    launches = max(record.get("launches", 0) for record in records)
-    return f"GPU tests of {day}: {text}; {launches:,} random launches of each kernel"
+    launches = max((record["launches"] for record in records if "launches" in record), default=0)
+    random = f"; {launches:,} random launches of each kernel" if launches else ""
+    return f"GPU tests of {day}: {text}{random}"
 
 
 def _fuzz(records: Records, day: str) -> str:

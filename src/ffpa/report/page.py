@@ -100,8 +100,9 @@ class Device:
         return f"authors' rows ({self.results.name})" if self.is_authors else self.results.name
 
     @property
-    def stale(self) -> bool:
-        return any(experiment.stale for experiment in self.experiments)
+    def stale(self) -> str:
+        """The experiments with rows of other sources, as a command line names them."""
+        return ",".join(experiment.name for experiment in self.experiments if experiment.stale)
 
 
 def write_page(
