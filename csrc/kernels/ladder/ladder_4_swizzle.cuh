@@ -2,12 +2,14 @@
 //
 // Idea       Chunk c of row r lies at c ^ (r % 8) of a 128-byte row (prim/swizzle.cuh): what
 //            ldmatrix reads at a time is spread over all banks, as slices of 16 columns were over
-//            half of them. Only the type of the panels changes.
+//            half of them. Only the type of the panels changes, and the tile: 128 keys.
 //
-// Expected   Half of the time of every read: up to twice the speed.
+// Expected   Half of the time of every read: up to twice the speed. Now that reads are not all that
+//            counts, a tile of twice as many keys rescales O half as often, for the third CTA of an
+//            SM.
 //
-// Brought    90 to 94 % of FlashAttention-2: the largest step of the ladder. Two CTAs an SM do as
-//            well as three now.
+// Brought    97 to 98 % of FlashAttention-2 at N = 1024 (93 to 94 % with 64 keys): the largest step
+//            of the ladder.
 //
 // Limit      Still shared memory: at 16 rows a warp each byte read feeds 16 operations.
 #pragma once

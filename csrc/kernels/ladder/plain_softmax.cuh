@@ -9,9 +9,10 @@
 
 namespace ffpa {
 
+constexpr float kLog2E = 1.44269504088896341f;
+
 // e^x by the special function unit.
 __device__ __forceinline__ float exp_approx(float x) {
-  constexpr float kLog2E = 1.44269504088896341f;
   return exp2_approx(x * kLog2E);
 }
 
@@ -50,7 +51,7 @@ struct PlainSoftmax {
       }
     }
     for_each(scores, [&](int r, int h, float& score) {
-      score = exp_approx(score - base[r][h]);
+      score = exp2_approx(fmaf(score, kLog2E, -base[r][h] * kLog2E));  // e^(score - base)
       tile_sum[r][h] += score;
     });
 #pragma unroll
