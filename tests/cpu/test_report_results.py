@@ -54,6 +54,21 @@ def test_the_newest_run_comes_last_whatever_its_file(tmp_path: Path) -> None:
     assert Results.load(folder).rows[-1].run_id == "late"
 
 
+def test_a_search_has_sources_of_its_own(tmp_path: Path) -> None:
+    """Its rows are not stale, and the build of the newest rows is not theirs."""
+    fields = {"experiment": "tune", "source_hash": OTHER_SOURCES, "run_id": "late"}
+    rows = [
+        row("split_d-sm80", "f32", 512, 150.0),
+        row("split_d-sm80", "f32", 512, 140.0, **fields),
+    ]
+    folder = synthetic.write(tmp_path / "gpu", rows)
+    run = Run(started="2026-02-01T00:00:00Z", version="0", command="run.py", config={})
+    remember(folder, synthetic.environment().model_copy(update={"runs": {"late": run}}))
+    loaded = Results.load(folder, SOURCES)
+    assert loaded.rows[-1].experiment == "headdim"
+    assert not any(point.stale for point in loaded.points("tune"))
+
+
 def test_one_wrong_result_condemns_the_point() -> None:
     point = only_point(
         row("split_d-sm80", "f32", 512, 150.0, process=1, **WRONG),

@@ -19,6 +19,8 @@ from .names import EFFICIENT, Contestant, compiled_for
 from .points import Point, Shape
 from .statistics import Estimate
 
+SEARCH = "tune"  # the results file of experiments/tune.py
+
 
 class NoRowsError(Exception):
     """Nothing recorded to show; the message says which command records it."""
@@ -54,7 +56,8 @@ class Results:
             for name, run in environment.runs.items()
         }
         rows = [row for file in sorted(folder.glob("*.jsonl")) for row in load_rows(file)]
-        rows.sort(key=lambda row: started.get(row.run_id, ""))
+        # A search, built from sources of its own, is never what the newest rows tell about.
+        rows.sort(key=lambda row: (row.experiment != SEARCH, started.get(row.run_id, "")))
         profiles = load_profiles(folder)
         return cls(folder, tuple(rows), environments, source_hash or tree_source_hash(), profiles)
 
@@ -183,6 +186,7 @@ class Results:
         )
         # Baselines and ceilings do not depend on our sources, so they do not go stale with them.
         stale = contestant.is_ours and newest.source_hash != self.source_hash
+        stale &= newest.experiment != SEARCH  # whose candidates have sources of their own
         return Point(contestant, shape, pooled, stale)
 
     def _record(self, point: Point, over: Contestant) -> dict[str, object]:
