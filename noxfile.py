@@ -119,7 +119,7 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def bench(session: nox.Session) -> None:
-    """Measure all experiments, or what follows `--`, then figures and page (40 min, GPU)."""
+    """Measure all experiments, or what follows `--`, then figures and page (45 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     measure_all(session, python)
@@ -129,7 +129,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def reproduce(session: nox.Session) -> None:
-    """Measure everything anew, into reproduced/, beside the authors' rows (40 min, GPU)."""
+    """Measure everything anew, into reproduced/, beside the authors' rows (45 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     session.env["FFPA_RESULTS"] = os.environ.get("FFPA_RESULTS", str(ROOT / "reproduced"))
@@ -159,7 +159,7 @@ def profile(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def gpu_tests(session: nox.Session) -> None:
-    """The GPU tests; `-- --record FILE` keeps the outcome as JSON (3 min, GPU)."""
+    """The GPU tests; `-- --record FILE` keeps the outcome, as JSON (3 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     run(session, python, "-m", "pytest", "tests/gpu", *session.posargs)
@@ -198,7 +198,7 @@ def paper(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def claims(session: nox.Session) -> None:
-    """Judge each claim by the rows: holds, does not, stale, not tested (1 min, no GPU)."""
+    """Judge each claim by the rows: holds, unclear, does not hold, stale (1 min, no GPU)."""
     run(session, project_python(session), "-m", "ffpa.report", "claims", *session.posargs)
 
 

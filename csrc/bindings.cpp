@@ -109,9 +109,10 @@ Strides to_strides(const StrideTuple& strides) {
 void forward(std::string_view name, uintptr_t q, uintptr_t k, uintptr_t v, uintptr_t out,
              uintptr_t lse, const StrideTuple& q_strides, const StrideTuple& k_strides,
              const StrideTuple& v_strides, const StrideTuple& out_strides, int batch, int nheads_q,
-             int nheads_kv, int seqlen_q, int seqlen_k, int headdim, double scale, int diagonal,
-             int mask_kind, uintptr_t mask, const std::array<int64_t, 4>& mask_strides, int splits,
-             uintptr_t split_out, uintptr_t split_state, int device, uintptr_t stream) {
+             int nheads_kv, int seqlen_q, int seqlen_k, int headdim, int headdim_v, double scale,
+             int diagonal, int mask_kind, uintptr_t mask,
+             const std::array<int64_t, 4>& mask_strides, int splits, uintptr_t split_out,
+             uintptr_t split_state, int device, uintptr_t stream) {
   constexpr double kLog2e = 1.4426950408889634;  // the kernels work with exp2
   const ForwardParams params = {
       .q = reinterpret_cast<const void*>(q),
@@ -129,6 +130,7 @@ void forward(std::string_view name, uintptr_t q, uintptr_t k, uintptr_t v, uintp
       .seqlen_q = seqlen_q,
       .seqlen_k = seqlen_k,
       .headdim = headdim,
+      .headdim_v = headdim_v,
       .scale_log2 = static_cast<float>(scale * kLog2e),
       .diagonal = diagonal,
       .mask = to_mask(mask_kind, mask, mask_strides),
@@ -211,10 +213,10 @@ PYBIND11_MODULE(_C, m) {
       py::arg("name"), py::arg("q_ptr"), py::arg("k_ptr"), py::arg("v_ptr"), py::arg("out_ptr"),
       py::arg("lse_ptr"), py::arg("q_strides"), py::arg("k_strides"), py::arg("v_strides"),
       py::arg("out_strides"), py::arg("batch"), py::arg("nheads_q"), py::arg("nheads_kv"),
-      py::arg("seqlen_q"), py::arg("seqlen_k"), py::arg("headdim"), py::arg("scale"),
-      py::arg("diagonal"), py::arg("mask_kind"), py::arg("mask_ptr"), py::arg("mask_strides"),
-      py::arg("splits"), py::arg("split_out_ptr"), py::arg("split_state_ptr"),
-      py::arg("device_index"), py::arg("stream_ptr"));
+      py::arg("seqlen_q"), py::arg("seqlen_k"), py::arg("headdim"), py::arg("headdim_v"),
+      py::arg("scale"), py::arg("diagonal"), py::arg("mask_kind"), py::arg("mask_ptr"),
+      py::arg("mask_strides"), py::arg("splits"), py::arg("split_out_ptr"),
+      py::arg("split_state_ptr"), py::arg("device_index"), py::arg("stream_ptr"));
 }
 
 }  // namespace ffpa

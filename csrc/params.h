@@ -27,8 +27,8 @@ struct ScoreMask {
 struct ForwardParams {
   const void* q;  // [batch, nheads_q,  seqlen_q, headdim]
   const void* k;  // [batch, nheads_kv, seqlen_k, headdim]
-  const void* v;  // [batch, nheads_kv, seqlen_k, headdim]
-  void* out;      // [batch, nheads_q,  seqlen_q, headdim]
+  const void* v;  // [batch, nheads_kv, seqlen_k, headdim_v]
+  void* out;      // [batch, nheads_q,  seqlen_q, headdim_v]
   float* lse;     // [batch, nheads_q,  seqlen_q] contiguous, natural logarithm; null: not wanted
 
   Strides q_strides;
@@ -41,7 +41,8 @@ struct ForwardParams {
   int32_t nheads_kv;  // divides nheads_q
   int32_t seqlen_q;
   int32_t seqlen_k;
-  int32_t headdim;  // a multiple of 8, at most the D that the kernel was compiled for
+  int32_t headdim;              // a multiple of 8, at most the D that the kernel was compiled for
+  int32_t headdim_v = headdim;  // a multiple of 8, at most headdim
 
   float scale_log2;  // softmax scale · log2(e), positive and finite
   // Query row i sees the keys j <= i + diagonal. Causal: 0 (upper left) or seqlen_k - seqlen_q
@@ -52,7 +53,7 @@ struct ForwardParams {
   // Kernels that split the keys of a row: where each split leaves its unnormalised O and its row's
   // base and sum, for a second kernel to merge. Unused, and null, where splits is 1.
   int32_t splits;
-  float* split_out;    // [batch, nheads_q, seqlen_q, splits, headdim]
+  float* split_out;    // [batch, nheads_q, seqlen_q, splits, headdim_v]
   float* split_state;  // [batch, nheads_q, seqlen_q, splits, 2]
 };
 

@@ -1,11 +1,15 @@
 #!/bin/sh
-# Says in one line which GPU the container has, then becomes the command.
+# Says in one line which GPU the container has, and which kernels are in it if not all, then becomes
+# the command.
 set -eu
 oldest_driver=525 # of CUDA 12.x
 
 gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || gpu=
 if [ -z "$gpu" ]; then
   line='no CUDA device visible: add --gpus all'
+  case ${FFPA_IMAGE:-} in
+  *', only kernels '*) line="$FFPA_IMAGE: $line" ;;
+  esac
 else
   first=$(printf '%s\n' "$gpu" | head -n 1)
   count=$(printf '%s\n' "$gpu" | wc -l)

@@ -64,8 +64,6 @@ struct TensorShape { int32_t batch, heads, rows, columns; };
 struct PieceMap { CUtensorMap map; int boxes_per_load; };
 const void* element_at(const void* data, int64_t);
 template <class... Rest>
-cudaError_t make_tensor_map(Rest&&...) { return cudaSuccess; }
-template <class... Rest>
 cudaError_t make_piece_map(Rest&&...) { return cudaSuccess; }
 }
 """,
@@ -127,7 +125,8 @@ def main(patterns: list[str]) -> int:
     failed = 0
     for instance, archs in chosen:
         for arch in archs:
-            compiled, log = nvrtc.compile(BUILTINS + generate.instance_source(instance), arch)
+            (unit,) = generate.units([(instance, archs)])
+            compiled, log = nvrtc.compile(BUILTINS + unit.source, arch)
             found = resources.parse(log)
             if compiled and arch in found:
                 use = found[arch]

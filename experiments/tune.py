@@ -56,10 +56,12 @@ def search(settings: TuneSettings, arguments: list[str]) -> int:
     tree = outputs() / "tune" / f"{settings.kernel}-d{settings.d}-{settings.dtype.value}-{acc}"
     write_tree(ROOT, tree, kernel, [entry, *(one.entry for one in trial)])
     stem = f"{settings.kernel}/d{settings.d}/{settings.dtype.value}/{acc}"
-    kept = [one for one in trial if build(tree, [f"{stem}/{one.variant}"])]
-    write_tree(ROOT, tree, kernel, [entry, *(one.entry for one in kept)])
-    if not build(tree, [settings.kernel]):
-        return 1
+    kept = trial
+    if not build(tree, [settings.kernel]):  # all at once; only if that fails one by one
+        kept = [one for one in trial if build(tree, [f"{stem}/{one.variant}"])]
+        write_tree(ROOT, tree, kernel, [entry, *(one.entry for one in kept)])
+        if not build(tree, [settings.kernel]):
+            return 1
     folder = Path(settings.results_dir or results_dir()).resolve()
     command = [
         sys.executable, "experiments/run.py", "name=tune", "kernels=tune", "baselines=none",

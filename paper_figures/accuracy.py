@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator
 
 from ffpa.report.results import Results, contestants_in, only
 
@@ -35,7 +35,7 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     wide, long = panel["headdim"] == HEADDIM, panel["seqlen_q"] == LENGTH
     with style.styled():
         figure = style.new_figure(height(3 * PANEL + 0.5, len(present), notes))
-        by_length, by_dim, by_scale = figure.subplots(3, 1, sharey=True)
+        by_length, by_dim, by_scale = figure.subplots(3, 1)
         _draw(results, by_length, panel[plain & wide], "seqlen_q")
         by_length.set_xlabel("sequence length N", labelpad=1)
         _draw(results, by_dim, panel[plain & long], "headdim")
@@ -43,8 +43,13 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         _draw(results, by_scale, panel[wide & long], "input_scale")
         by_scale.set_xlabel("standard deviation of query and key", labelpad=1)
         _shade(by_scale, overflow_scale(heads * LENGTH**2))
-        low, high = by_scale.get_ylim()
-        by_scale.set_ylim(low, high * 8)  # room for the marks
+        by_dim.sharey(by_length)
+        by_length.yaxis.set_major_locator(LogLocator(subs=(1, 3)))  # their span is short
+        by_length.yaxis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False))
+        by_length.yaxis.set_minor_locator(NullLocator())
+        for axes in (by_length, by_scale):
+            low, high = axes.get_ylim()
+            axes.set_ylim(low, high * (high / low) ** 0.15)  # room for the marks
         finish(figure, notes, by_length)
         style.save(figure, folder, NAME)
     columns = ["kernel", "acc", "headdim", "seqlen_q", "input_scale", "status", "err_rel",

@@ -1,4 +1,4 @@
-"""Rate over the sequence length, a panel per head dimension."""
+"""Rate over the sequence length, a panel per head dimension measured at several lengths."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .parts import (
 from .sheet import Sheet
 
 NAME, PANEL = "seqlen", 1.15
+LENGTHS = 3  # fewer make no curve
 
 
 def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
@@ -31,18 +32,20 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     square = (frame["seqlen_q"] == frame["seqlen_k"]) & ~frame["causal"].astype(bool)
     fitting = square & (frame["dtype"] == "fp16") & (frame["variant"] == "")
     panel, idle = running(some(frame[fitting], "fp16 rows of seqlen, not causal"), "tflops")
-    first = panel.iloc[0]
-    notes = notes_of(results, panel, "tflops", f"B={first['batch']} H={first['nheads_q']} fp16")
+    measured = panel.groupby("headdim")["seqlen_q"].nunique()
+    dims = sorted(measured.index[measured >= LENGTHS])
+    drawn = some(panel[panel["headdim"].isin(dims)], f"head dimension with {LENGTHS} lengths")
+    first = drawn.iloc[0]
+    notes = notes_of(results, drawn, "tflops", f"B={first['batch']} H={first['nheads_q']} fp16")
     if idle:
         notes.append(f"could run nowhere: {', '.join(idle)}")
-    dims = sorted(panel["headdim"].unique())
-    lengths = sorted(panel["seqlen_q"].unique())
-    present = contestants_in(panel)
+    lengths = sorted(drawn["seqlen_q"].unique())
+    present = contestants_in(drawn)
     with style.styled():
         figure = style.new_figure(height(PANEL * len(dims), len(present), notes))
         all_axes = figure.subplots(len(dims), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, dim in zip(all_axes, dims, strict=True):
-            points = panel[panel["headdim"] == dim]
+            points = drawn[drawn["headdim"] == dim]
             for contestant in present:
                 label = marked(results, contestant)
                 curve(axes, contestant, only(points, contestant), "seqlen_q", "tflops", label,

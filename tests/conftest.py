@@ -1,6 +1,7 @@
 """GPU tests are skipped where there is no GPU; --record keeps what a run found, as JSON.
 
---launches sets how many random launches of each kernel have to end.
+--launches sets how many random launches of each kernel have to end. `-n 8` of pytest-xdist, where
+that is installed, shares the tests out over processes.
 """
 
 import json
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from ffpa import build_info, kernels
+from ffpa_build.build_info import counted
 
 
 def pytest_addoption(parser):
@@ -26,8 +28,17 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if path := config.getoption("--record"):
-        config.pluginmanager.register(Recorder(path))
+    worker = hasattr(config, "workerinput")  # of pytest-xdist: the first process records for all
+    if (path := config.getoption("--record")) and not worker:
+        config.pluginmanager.register(Recorder(path, config.getoption("--launches")))
+
+
+def pytest_report_header():
+    try:
+        info = build_info()
+    except ImportError as error:
+        return f"ffpa: {error}"
+    return f"ffpa: {counted(len(info['kernels']), info['kernel_filter'])}"
 
 
 def pytest_collection_modifyitems(items):
@@ -40,13 +51,28 @@ def pytest_collection_modifyitems(items):
 
 
 class Recorder:
-    """Counts outcomes, and names the code and the machine that they belong to."""
+    """Counts outcomes, and names the code and the machine that they belong to.
 
-    def __init__(self, path):
-        self.path = path
+    The file is written again and again, so that a run that is stopped, or hangs, leaves what it
+    found: exit_status is null then, and what was not reached is counted.
+    """
+
+    WRITE_S = 2.0
+
+    def __init__(self, path, launches):
+        self.path, self.launches = path, launches
         self.counts = Counter(passed=0, failed=0, skipped=0)
         self.failures = []
-        self.started = time.monotonic()
+        self.collected = 0
+        self.reached = set()
+        self.started = self.written = time.monotonic()
+
+    def pytest_collection_finish(self, session):
+        self.collected = len(session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids):
+        self.collected = len(ids)
 
     def pytest_runtest_logreport(self, report):
         # A test has three phases: only its call can pass, each can fail or skip it.
@@ -54,6 +80,9 @@ class Recorder:
             self.counts[report.outcome] += 1
         if report.failed:
             self.failures.append(report.nodeid)
+        self.reached.add(report.nodeid)
+        if time.monotonic() > self.written + self.WRITE_S:
+            self.write(None)
 
     def pytest_collectreport(self, report):
         if report.failed:
@@ -61,13 +90,18 @@ class Recorder:
             self.failures.append(report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus):
+        self.write(int(exitstatus))
+
+    def write(self, exit_status):
+        self.written = time.monotonic()
         record = {
-            "schema_version": 1,
+            "schema_version": 2,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "duration_s": round(time.monotonic() - self.started, 1),
-            "exit_status": int(exitstatus),
-            "counts": dict(self.counts),
+            "duration_s": round(self.written - self.started, 1),
+            "exit_status": exit_status,
+            "counts": {**self.counts, "not reached": self.collected - len(self.reached)},
             "failures": self.failures,
+            "launches": self.launches,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
@@ -75,7 +109,9 @@ class Recorder:
             **_build(),
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(record, indent=1) + "\n")
+        partial = self.path.with_suffix(".part")
+        partial.write_text(json.dumps(record, indent=1) + "\n")
+        partial.replace(self.path)
 
 
 def _device():

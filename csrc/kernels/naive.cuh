@@ -64,9 +64,9 @@ __global__ void __launch_bounds__(Kernel::num_threads)
            row * strides.row;
   };
   // This lane's chunks are number lane, lane + 32, ...; those past D are zero and never touched.
-  const auto load = [&](const T* of_row, int i) {
+  const auto load = [&](const T* of_row, int i, int headdim) {
     const int column = 8 * (lane + 32 * i);
-    return column < params.headdim ? *reinterpret_cast<const Chunk*>(of_row + column) : Chunk{};
+    return column < headdim ? *reinterpret_cast<const Chunk*>(of_row + column) : Chunk{};
   };
 
   float q[kChunks][8];
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(Kernel::num_threads)
   float sum = 0.0f;
   const T* q_row = row_of(params.q, params.q_strides, head, row);
   for (int i = 0; i < kChunks; ++i) {
-    const Chunk chunk = load(q_row, i);
+    const Chunk chunk = load(q_row, i, params.headdim);
     for (int e = 0; e < 8; ++e) {
       q[i][e] = widen(chunk.element[e]) * params.scale_log2;
     }
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(Kernel::num_threads)
       const T* k_row = row_of(params.k, params.k_strides, kv_head, key);
       float score = 0.0f;
       for (int i = 0; i < kChunks; ++i) {
-        const Chunk chunk = load(k_row, i);
+        const Chunk chunk = load(k_row, i, params.headdim);
         for (int e = 0; e < 8; ++e) {
           score = fmaf(q[i][e], widen(chunk.element[e]), score);
         }
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Kernel::num_threads)
       weight[j] = exp2f(weight[j] - max);
       sum += weight[j];
       for (int i = 0; i < kChunks; ++i) {
-        const Chunk chunk = load(v_row, i);
+        const Chunk chunk = load(v_row, i, params.headdim_v);
         for (int e = 0; e < 8; ++e) {
           out[i][e] = fmaf(weight[j], widen(chunk.element[e]), out[i][e]);
         }
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(Kernel::num_threads)
   T* out_row = const_cast<T*>(row_of(params.out, params.out_strides, head, row));
   for (int i = 0; i < kChunks; ++i) {
     const int column = 8 * (lane + 32 * i);
-    if (column >= params.headdim) break;
+    if (column >= params.headdim_v) break;
     Chunk chunk;
     for (int e = 0; e < 8; ++e)
       chunk.element[e] = static_cast<T>(out[i][e] * inverse_sum);

@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_rows(const ForwardParams& params,
         for (int n = 0; n < Plan::kPanelTiles; ++n) {
           const int column =
               64 * panel + 8 * (Lane::warp_n() * Plan::kPanelTiles + n) + Lane::column();
-          if (column >= params.headdim) continue;
+          if (column >= params.headdim_v) continue;
           const float2 pair = out[panel][r][n].row(h);
           *reinterpret_cast<uint32_t*>(matrix_row + column) =
               pack_pair<Element>(pair.x * factor, pair.y * factor);

@@ -101,7 +101,7 @@ class SliceLoader {
     const int64_t stride = params_.v_strides.row;
     copy_panels<PassesV>(slot + PassesV::my_offset(), v_, stride,
                          params_.seqlen_k - key_ - block_ * kConfig.Bk - PassesV::my_row(),
-                         params_.headdim - column_ - PassesV::my_column());
+                         params_.headdim_v - column_ - PassesV::my_column());
     v_ += kConfig.Bv;
     column_ += kConfig.Bv;
     if (column_ >= kConfig.headdim) {

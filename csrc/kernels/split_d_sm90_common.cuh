@@ -1,5 +1,5 @@
-// What the two structures of split_d-sm90 share: the configuration, the problem as the device sees
-// it, and the parts of a consumer warpgroup that depend on neither structure.
+// What the structures of split_d-sm90 share: the configuration, the problem as the device sees
+// it, and the parts of a consumer warpgroup that depend on none of them.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,9 +12,12 @@
 #include "config.cuh"
 #include "params.h"
 #include "prim/mbarrier.cuh"
+#include "prim/opaque.cuh"
 #include "prim/tensor_map.h"
 #include "prim/wgmma.cuh"
+#include "tile/store_rows.cuh"
 #include "tile/tile_order.cuh"
+#include "tile/warpgroup_mask.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
 namespace ffpa {
@@ -23,8 +26,8 @@ struct SplitDSm90Config {
   DType dtype;
   Acc acc;
   int headdim;
-  int ctas;        // that share a query tile: 1 (solo) or 2 (pair)
-  int Br;          // query rows of a tile: 64 for each consumer warpgroup of a CTA
+  int ctas;        // that share a query tile: 1 (solo) or 2 (pair and quartet)
+  int Br;          // query rows of a tile: 64 for each consumer of a CTA; quartet: 64 for all
   int Bc;          // keys of a step
   int slots;       // of the shared-memory ring that K and V pass through
   bool ping_pong;  // solo: the warpgroups take turns in issuing products
@@ -33,6 +36,7 @@ struct SplitDSm90Config {
   int piece_keys = 32;      // of V
   int behind = 1;
   bool own_first = false;  // pair: PV over the own keys before the next scores, to save registers
+  bool masks = false;      // takes an attn_mask; without, it costs nothing
 };
 
 // F16 scores under F32 sums of PV are left out: the compiler serialises the products (C7513).
@@ -49,13 +53,18 @@ constexpr int kMaxSmemBytes = 227 * 1024;
 
 struct SplitDSm90Problem {
   TileOrder order;
+  uint16_t* out;
+  Strides out_strides;
   float* lse;  // null: not wanted
+  int headdim_v;
   int seqlen_q;
   int seqlen_k;
   int diagonal;
   int heads_per_kv_head;
-  float q_factor;    // that Q takes in shared memory: a power of two, 1 unless S is F16
-  float scale_log2;  // from scores of that Q to exponents of 2
+  float q_factor;          // that Q takes in shared memory: a power of two, 1 unless S is F16
+  float score_scale_log2;  // from scores of that Q to exponents of 2
+  float scale_log2;        // the same for the softmax: 1 where a mask has made exponents of scores
+  ScoreMask mask;          // of kernels that take one
 
   __device__ __forceinline__ KeyBlocks key_blocks_of(const QueryTile& tile, int block_keys) const {
     const int last_row = min(tile.first_row + order.tile_rows, seqlen_q) - 1;
@@ -70,13 +79,18 @@ SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
   const bool f16_scores = std::is_same_v<QkSum<kAcc>, __half>;
   const int exponent = f16_scores ? std::clamp(std::ilogb(params.scale_log2), -14, 0) : 0;
   return {tile_order(params, tile_rows),
+          static_cast<uint16_t*>(params.out),
+          params.out_strides,
           params.lse,
+          params.headdim_v,
           params.seqlen_q,
           params.seqlen_k,
           params.diagonal,
           params.nheads_q / params.nheads_kv,
           std::ldexp(1.0f, exponent),
-          std::ldexp(params.scale_log2, -exponent)};
+          std::ldexp(params.scale_log2, -exponent),
+          params.mask.kind == ScoreMask::none ? std::ldexp(params.scale_log2, -exponent) : 1.0f,
+          params.mask};
 }
 
 inline bool is_causal(const ForwardParams& params) {
@@ -112,6 +126,44 @@ __device__ __forceinline__ void mask_keys(Scores& scores, const SplitDSm90Proble
   const int visible[2] = {min(problem.seqlen_k, end) - first_key,
                           min(problem.seqlen_k, end + 8) - first_key};
   mask(scores, visible);
+}
+
+// Adds attn_mask, and hides what rows must not see where `hides` says that there is any.
+template <class Plan, class Scores>
+__device__ __forceinline__ void mask_scores(Scores& scores, const SplitDSm90Problem& problem,
+                                            const QueryTile& tile, int first_row, int first_key,
+                                            bool hides) {
+  if constexpr (Plan::kMasks) {
+    const ScoreMask& mask = problem.mask;
+    if (mask.kind != ScoreMask::none) {
+      const auto row_offset = [&](int r) {
+        // Opaque, so that no part of it holds registers through the products.
+        const int row = opaque(first_row) + thread_row() + 8 * r;
+        const int existing = min(row, problem.seqlen_q - 1);
+        return opaque(tile.batch) * mask.batch + opaque(tile.head) * mask.head +
+               existing * mask.row;
+      };
+      add_mask<Element<Plan::dtype>>(scores, problem.score_scale_log2, mask, row_offset, first_key,
+                                     problem.seqlen_k);
+      // Of the next step's, which is the tile before in memory.
+      if (first_key >= Plan::Bc) {
+        prefetch_mask<Scores::kPairs * 4>(mask, row_offset, first_key - Plan::Bc);
+      }
+    }
+  }
+  if (hides) mask_keys(scores, problem, first_row, first_key);
+}
+
+// Stores a warpgroup's `columns` of O, from `first_column` on.
+template <DType kDType, class Output>
+__device__ __forceinline__ void store_output(const Output& output, const float (&factor)[2],
+                                             const SplitDSm90Problem& problem, int first_row,
+                                             int first_column, int columns, const QueryTile& tile) {
+  const Strides& strides = problem.out_strides;
+  const OutputRows rows{problem.out + tile.batch * strides.batch + tile.head * strides.head,
+                        strides.row, problem.seqlen_q,
+                        min(first_column + columns, problem.headdim_v)};
+  store_rows<kDType>(output, factor, rows, first_row + thread_row(), first_column);
 }
 
 __device__ __forceinline__ void store_lse(const float (&lse)[2], const SplitDSm90Problem& problem,

@@ -68,10 +68,14 @@ struct SplitDSm90Pair {
   static constexpr int num_threads = Plan::num_threads;
   static constexpr int smem_bytes = sizeof(typename Plan::Smem);
 
+  static cudaError_t resident_clusters(int& count) {
+    return num_resident_clusters(count, split_d_sm90_pair_kernel<Plan>, kPairCtas, num_threads,
+                                 smem_bytes);
+  }
+
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     PairParams pair;
     pair.problem = problem_of<acc>(params, Br);
-    pair.headdim = params.headdim;
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status = make_piece_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br,
@@ -81,8 +85,11 @@ struct SplitDSm90Pair {
                             kBoxColumns, Plan::kKBoxes);
     if (status != cudaSuccess) return status;
 
+    pair.owned_columns =
+        std::min(Plan::kColumns, ceil_div(params.headdim_v, kPairCtas * kBoxColumns) * kBoxColumns);
     for (int rank = 0; rank < kPairCtas; ++rank) {
-      status = make_column_maps(pair.columns[rank], params, q_shape, kv_shape, rank);
+      status = make_column_maps(pair.columns[rank], params, kv_shape, rank * pair.owned_columns,
+                                pair.owned_columns);
       if (status != cudaSuccess) return status;
     }
 
@@ -98,11 +105,10 @@ struct SplitDSm90Pair {
 
  private:
   static cudaError_t make_column_maps(PairColumns& maps, const ForwardParams& params,
-                                      const TensorShape& q_shape, const TensorShape& kv_shape,
-                                      int rank) {
-    // What lies beyond a short headdim works on other columns and stores nothing.
-    const int first = rank * Plan::kColumns < params.headdim ? rank * Plan::kColumns : 0;
-    const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
+                                      const TensorShape& kv_shape, int first, int owned) {
+    // What lies beyond a short headdim_v works on other columns and stores nothing.
+    if (first >= params.headdim_v) first = 0;
+    const int columns = std::min(params.headdim_v - first, owned);
     TensorShape shape = kv_shape;
     shape.columns = std::min(columns, Plan::kVColumns);
     cudaError_t status =
@@ -118,11 +124,7 @@ struct SplitDSm90Pair {
                               shape, params.v_strides, Plan::kKeys, Plan::kSideColumns, 1);
       if (status != cudaSuccess) return status;
     }
-
-    shape = q_shape;
-    shape.columns = columns;
-    return make_tensor_map(maps.out, dtype, element_at(params.out, first), shape,
-                           params.out_strides, kWarpgroupRows);
+    return cudaSuccess;
   }
 };
 

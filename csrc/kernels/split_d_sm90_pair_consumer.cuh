@@ -206,9 +206,9 @@ struct SplitDSm90PairConsumer {
     int block = blocks.count - 1;
     const auto tell_maxima = [&](int scored) {
       pin(scores);
-      if (scored >= blocks.unmasked) {
-        mask_keys(scores, problem, first_row, scored * Plan::Bc + own_keys);
-      }
+      mask_scores<Plan>(scores, problem, tile, first_row, scored * Plan::Bc + own_keys,
+                        scored >= blocks.unmasked);
+      if (scored == 0) query_rows.give_back();
       row_max(scores, max);
       send_maxima(max);
     };
@@ -257,9 +257,8 @@ struct SplitDSm90PairConsumer {
     drain(output);
 
     if (rank == 0) store_lse(lse, problem, first_row, tile);
-    const bool stores = static_cast<int>(rank) * Plan::kColumns < params.headdim;
-    query_rows.store(output, inverse_sum, params.columns[rank].out, stores ? Plan::kOutBoxes : 0,
-                     tile);
+    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, rank * params.owned_columns,
+                              params.owned_columns, tile);
   }
 
   __device__ __forceinline__ void run() {

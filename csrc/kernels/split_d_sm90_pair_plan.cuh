@@ -2,8 +2,6 @@
 // shared memory.
 #pragma once
 
-#include <cuda.h>
-
 #include <algorithm>
 #include <cstdint>
 
@@ -18,18 +16,17 @@ namespace ffpa {
 
 constexpr int kPairCtas = 2;
 
-// The columns of V and O that one CTA owns: 256 at most and the side, those beyond.
+// The columns of V that one CTA takes: 256 at most and the side, those beyond.
 struct PairColumns {
   PieceMap v;
   PieceMap v_side;
-  CUtensorMap out;
 };
 
 struct PairParams {
   PieceMap q;
   PieceMap k;
   PairColumns columns[kPairCtas];
-  int headdim;
+  int owned_columns;  // kColumns of V and O, or fewer whole boxes where headdim_v is short
   SplitDSm90Problem problem;
 };
 
@@ -40,6 +37,7 @@ struct SplitDSm90PairPlan {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
+  static constexpr bool kMasks = kConfig.masks;
 
   static constexpr int kConsumers = 2;
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
@@ -65,13 +63,13 @@ struct SplitDSm90PairPlan {
   static constexpr int kVPieces = kSidePieces + kSteps / kPieceSteps;  // for the keys of one CTA
   static constexpr int kKBoxBytes = kKeys * kBoxColumns * 2;
   static constexpr int kVBoxBytes = kConfig.piece_keys * kVBoxColumns * 2;
-  static constexpr int kOutBoxes = ceil_div(kColumns, kBoxColumns);
   static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
   static constexpr int kKPieceBytes = kKBoxes * kKBoxBytes;
   static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
   static constexpr int kSidePieceBytes = kKeys * kSideColumns * 2;
   static constexpr int kSlotBytes = std::max({kKPieceBytes, kVPieceBytes, kSidePieceBytes});
   static_assert(Br == kConsumers * kWarpgroupRows, "two warpgroups of 64 rows");
+  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(kSideColumns <= kBoxColumns, "a CTA owns 320 columns at most");
@@ -84,7 +82,7 @@ struct SplitDSm90PairPlan {
                 "the scores have to be done when V of one CTA's keys is issued");
 
   struct Smem {
-    alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];
     alignas(1024) uint8_t ring[kConfig.slots][kSlotBytes];
     alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
     float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
@@ -107,7 +105,7 @@ struct SplitDSm90PairPlan {
   using Position = RingPosition<kConfig.slots>;
 
   struct NamedBarrier {
-    static constexpr int kRowsStaged = 1;  // + consumer: its rows of Q or O are in smem
+    static constexpr int kQueryScaled = 1;  // + consumer: its rows of Q have their factor
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {

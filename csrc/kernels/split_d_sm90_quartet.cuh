@@ -77,7 +77,6 @@ struct SplitDSm90Quartet {
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     QuartetParams quartet;
     quartet.problem = problem_of<acc>(params, Br);
-    quartet.headdim = params.headdim;
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status = make_piece_map(quartet.q, dtype, params.q, q_shape, params.q_strides, Br,
@@ -88,18 +87,13 @@ struct SplitDSm90Quartet {
     if (status != cudaSuccess) return status;
 
     for (int member = 0; member < kQuartetMembers; ++member) {
-      // A member whose columns lie beyond a short headdim works on others and stores nothing.
-      const int first = member * Plan::kColumns < params.headdim ? member * Plan::kColumns : 0;
-      const int columns = std::clamp(params.headdim - first, 8, Plan::kColumns);
+      // A member whose columns lie beyond a short headdim_v works on others and stores nothing.
+      const int first = member * Plan::kColumns < params.headdim_v ? member * Plan::kColumns : 0;
+      const int columns = std::clamp(params.headdim_v - first, 8, Plan::kColumns);
       TensorShape shape = kv_shape;
       shape.columns = columns;
       status = make_piece_map(quartet.v[member], dtype, element_at(params.v, first), shape,
                               params.v_strides, Plan::kPieceKeys, kBoxColumns, Plan::kVBoxes);
-      if (status != cudaSuccess) return status;
-      shape = q_shape;
-      shape.columns = columns;
-      status = make_tensor_map(quartet.out[member], dtype, element_at(params.out, first), shape,
-                               params.out_strides, kWarpgroupRows);
       if (status != cudaSuccess) return status;
     }
 

@@ -9,9 +9,7 @@
 #include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/cluster.cuh"
 #include "prim/opaque.cuh"
-#include "prim/tma.cuh"
 #include "prim/wgmma.cuh"
-#include "tile/stage_rows.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
 namespace ffpa {
@@ -169,27 +167,6 @@ struct SplitDSm90QuartetConsumer {
     }
   }
 
-  // O through Q's shared memory, which has served: no member sends its last maxima before its last
-  // products with Q are done.
-  __device__ __forceinline__ void store_output(const Output& output, const float (&factor)[2],
-                                               const QueryTile& tile) {
-    const int first_box = consumer * Plan::kVBoxes;
-    stage_rows<Plan::dtype>(output, factor, smem.q[first_box], Plan::kQBoxBytes);
-    fence_async_proxy();
-    named_barrier_sync(Plan::NamedBarrier::kRowsStaged + consumer, kWarpgroupThreads);
-    if (!elected()) return;
-    if (member * Plan::kColumns < params.headdim) {
-#pragma unroll 1
-      for (int box = 0; box < Plan::kVBoxes; ++box) {
-        tma_store(params.out[member], smem.q[first_box + box],
-                  {box * kBoxColumns, tile.first_row, tile.head, tile.batch});
-      }
-      tma_store_commit();
-      tma_store_wait_read();
-    }
-    smem.q_free.arrive();
-  }
-
   // Waits for Q, and gives it its factor, each consumer every other box.
   __device__ __forceinline__ void take_query() {
     smem.q_full.wait(round & 1, "consumer: Q full");
@@ -198,6 +175,11 @@ struct SplitDSm90QuartetConsumer {
                   params.problem.q_factor);
       named_barrier_sync(Plan::NamedBarrier::kQueryScaled, Plan::kConsumers * kWarpgroupThreads);
     }
+  }
+
+  // Lets the next tile's Q come, once this member's products with this one are done.
+  __device__ __forceinline__ void give_back_query() {
+    if (elected()) smem.q_free.arrive();
   }
 
   __device__ __forceinline__ void attend(const QueryTile& tile) {
@@ -219,9 +201,9 @@ struct SplitDSm90QuartetConsumer {
     take_query();
     issue_scores(scores);
     drain(scores);
-    if (block >= blocks.unmasked) {
-      mask_keys(scores, problem, tile.first_row, block * Plan::Bc + own_keys);
-    }
+    if (block == 0) give_back_query();
+    mask_scores<Plan>(scores, problem, tile, tile.first_row, block * Plan::Bc + own_keys,
+                      block >= blocks.unmasked);
     row_max(scores, max);
     send_rows(max);
     take_maxima(max);
@@ -235,9 +217,9 @@ struct SplitDSm90QuartetConsumer {
       issue_scores(scores);
       issue_own_output(output, weights, true);
       pin(scores);
-      if (block - 1 >= blocks.unmasked) {
-        mask_keys(scores, problem, tile.first_row, (block - 1) * Plan::Bc + own_keys);
-      }
+      if (block == 1) give_back_query();
+      mask_scores<Plan>(scores, problem, tile, tile.first_row, (block - 1) * Plan::Bc + own_keys,
+                        block - 1 >= blocks.unmasked);
       row_max(scores, max);
       send_rows(max);
       issue_others_output(output);
@@ -263,7 +245,8 @@ struct SplitDSm90QuartetConsumer {
     drain(output);
 
     if (member == 0) store_lse(lse, problem, tile.first_row, tile);
-    store_output(output, inverse_sum, tile);
+    store_output<Plan::dtype>(output, inverse_sum, problem, tile.first_row, member * Plan::kColumns,
+                              Plan::kColumns, tile);
   }
 
   __device__ __forceinline__ void run() {

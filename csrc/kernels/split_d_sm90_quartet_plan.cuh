@@ -2,8 +2,6 @@
 // in shared memory.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
 #include "kernels/split_d_sm90_common.cuh"
@@ -21,9 +19,7 @@ constexpr int kQuartetMembers = 4;  // warpgroups that share a query tile
 struct QuartetParams {
   PieceMap q;
   PieceMap k;
-  PieceMap v[kQuartetMembers];       // of each member's columns
-  CUtensorMap out[kQuartetMembers];  // likewise
-  int headdim;
+  PieceMap v[kQuartetMembers];  // of each member's columns
   SplitDSm90Problem problem;
 };
 
@@ -34,6 +30,7 @@ struct SplitDSm90QuartetPlan {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
+  static constexpr bool kMasks = kConfig.masks;
 
   static constexpr int kConsumers = kQuartetMembers / kQuartetCtas;  // of a CTA
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
@@ -42,8 +39,8 @@ struct SplitDSm90QuartetPlan {
 
   static constexpr int kSlots = kConfig.slots;
   static constexpr int kKeys = Bc / kQuartetMembers;  // whose scores a member computes in a step
-  // Of O that a member owns. The last one may own fewer, and compute zeros for the rest: a product
-  // of whole boxes with zeros is faster than one of half boxes, which the copies are slow to bring.
+  // Of O that a member owns. The last one may own fewer, and compute zeros for the rest: products
+  // of whole boxes with zeros are faster than those of boxes in part.
   static constexpr int kVBoxes = ceil_div(headdim, kBoxColumns* kQuartetMembers);
   static constexpr int kColumns = kVBoxes * kBoxColumns;
   static constexpr int kPieceKeys = 16;  // of a V piece: one wgmma
@@ -56,13 +53,13 @@ struct SplitDSm90QuartetPlan {
   static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
   static constexpr int kSlotBytes = kKPieceBytes > kVPieceBytes ? kKPieceBytes : kVPieceBytes;
   static_assert(Br == kWarpgroupRows, "all members have the same 64 rows");
+  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
-  static_assert(kConsumers * kVBoxes <= kKPieces, "O has to fit where Q was");
   static_assert(kSlots >= 3, "a ring needs a piece to come beside the two in use");
 
   struct Smem {
-    alignas(1024) uint8_t q[kKPieces][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t q[kKPieces][kQBoxBytes];
     alignas(1024) uint8_t ring[kConsumers][kSlots][kSlotBytes];
     alignas(16) uint32_t p[kQuartetMembers][kOwnPieces][kWarpgroupThreads][4];
     float2 rows[2][kQuartetMembers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
@@ -83,8 +80,7 @@ struct SplitDSm90QuartetPlan {
   using Position = RingPosition<kSlots>;
 
   struct NamedBarrier {
-    static constexpr int kRowsStaged = 1;  // + consumer: its columns of O are in smem
-    static constexpr int kQueryScaled = 3;
+    static constexpr int kQueryScaled = 1;
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {

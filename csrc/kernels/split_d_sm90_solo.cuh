@@ -61,7 +61,8 @@ struct SplitDSm90Solo {
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     SoloParams solo;
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
-    const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
+    const TensorShape k_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
+    const TensorShape v_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim_v};
     const struct {
       PieceMap& map;
       const void* data;
@@ -69,20 +70,17 @@ struct SplitDSm90Solo {
       const Strides& strides;
       int box_rows;
     } inputs[] = {{solo.q, params.q, q_shape, params.q_strides, Br},
-                  {solo.k, params.k, kv_shape, params.k_strides, Bc},
-                  {solo.v, params.v, kv_shape, params.v_strides, Bc}};
+                  {solo.k, params.k, k_shape, params.k_strides, Bc},
+                  {solo.v, params.v, v_shape, params.v_strides, Bc}};
     for (const auto& [map, data, shape, strides, box_rows] : inputs) {
       cudaError_t status =
           make_piece_map(map, dtype, data, shape, strides, box_rows, kBoxColumns, Plan::kBoxes);
       if (status != cudaSuccess) return status;
     }
-    cudaError_t status =
-        make_tensor_map(solo.out, dtype, params.out, q_shape, params.out_strides, kWarpgroupRows);
-    if (status != cudaSuccess) return status;
     solo.problem = problem_of<acc>(params, Br);
 
     int num_ctas;
-    status = num_multiprocessors(num_ctas);
+    cudaError_t status = num_multiprocessors(num_ctas);
     if (status != cudaSuccess) return status;
     // Tiles of unequal weight, under a causal mask, are best given out by the hardware: a CTA each.
     const int num_tiles = solo.problem.order.num_tiles();

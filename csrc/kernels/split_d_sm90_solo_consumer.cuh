@@ -103,7 +103,8 @@ struct SplitDSm90SoloConsumer {
     wgmma_wait<0>();
     pin(scores);
     give_back(first_slot);
-    if (block >= blocks.unmasked) mask_keys(scores, problem, first_row, block * Plan::Bc);
+    if (block == 0) query_rows.give_back();
+    mask_scores<Plan>(scores, problem, tile, first_row, block * Plan::Bc, block >= blocks.unmasked);
     row_max(scores, max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
@@ -121,9 +122,9 @@ struct SplitDSm90SoloConsumer {
       wgmma_wait<1>();
       pin(scores);
       give_back(k_slot);
-      if (block - 1 >= blocks.unmasked) {
-        mask_keys(scores, problem, first_row, (block - 1) * Plan::Bc);
-      }
+      if (block == 1) query_rows.give_back();
+      mask_scores<Plan>(scores, problem, tile, first_row, (block - 1) * Plan::Bc,
+                        block - 1 >= blocks.unmasked);
       row_max(scores, max);
       const bool moved = softmax.move_base(max, problem.scale_log2, factor);
       softmax.exponentiate(scores, problem.scale_log2);
@@ -146,7 +147,7 @@ struct SplitDSm90SoloConsumer {
     give_back(last_slot);
 
     store_lse(lse, problem, first_row, tile);
-    query_rows.store(output, inverse_sum, params.out, Plan::kBoxes, tile);
+    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, 0, Plan::headdim, tile);
   }
 
   __device__ __forceinline__ void run() {

@@ -2,8 +2,6 @@
 // memory.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
 #include "kernels/split_d_sm90_common.cuh"
@@ -19,7 +17,6 @@ struct SoloParams {
   PieceMap q;
   PieceMap k;
   PieceMap v;
-  CUtensorMap out;
   SplitDSm90Problem problem;
 };
 
@@ -30,6 +27,7 @@ struct SplitDSm90SoloPlan {
   static constexpr int headdim = kConfig.headdim;
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
+  static constexpr bool kMasks = kConfig.masks;
   static constexpr bool kPingPong = kConfig.ping_pong;
 
   static constexpr int kConsumers = Br / kWarpgroupRows;
@@ -38,6 +36,7 @@ struct SplitDSm90SoloPlan {
   static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
   static constexpr int kKvBoxBytes = Bc * kBoxColumns * 2;
   static constexpr int kBlockBytes = kBoxes * kKvBoxBytes;
+  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(Br % kWarpgroupRows == 0, "Br must be a multiple of a warpgroup's 64 rows");
@@ -49,7 +48,7 @@ struct SplitDSm90SoloPlan {
 
   // Tiles are kept as boxes of 64 columns, rows × 128 bytes each.
   struct Smem {
-    alignas(1024) uint8_t q[kBoxes][kQBoxBytes];  // in the epilogue: O
+    alignas(1024) uint8_t q[kBoxes][kQBoxBytes];
     alignas(1024) uint8_t ring[kConfig.slots][kBlockBytes];
     Barrier q_full;
     Barrier q_free;
@@ -58,7 +57,7 @@ struct SplitDSm90SoloPlan {
   static_assert(sizeof(Smem) <= kMaxSmemBytes, "Q and the ring do not fit in shared memory");
 
   struct NamedBarrier {
-    static constexpr int kRowsStaged = 1;         // + consumer: its rows of Q or O are in smem
+    static constexpr int kQueryScaled = 1;        // + consumer: its rows of Q have their factor
     static constexpr int kTurn = 1 + kConsumers;  // + consumer: its turn to issue products
   };
 

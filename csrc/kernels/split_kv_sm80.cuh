@@ -159,11 +159,14 @@ class SplitKvSm80Cta {
            (int64_t{first_tile_} * kKeys + lane_ / Panel::kChunks) * strides.row + column;
   }
 
+  __device__ __forceinline__ int copied_column() const {
+    return kColumns * warp_ + 8 * (lane_ % Panel::kChunks);
+  }
+
   __device__ __forceinline__ void start_copies() {
-    const int column = kColumns * warp_ + 8 * (lane_ % Panel::kChunks);
-    next_k_ = copies_from(params_.k, params_.k_strides, column);
-    next_v_ = copies_from(params_.v, params_.v_strides, column);
-    next_tile_ = column < params_.headdim ? first_tile_ : end_tile_;
+    next_k_ = copies_from(params_.k, params_.k_strides, copied_column());
+    next_v_ = copies_from(params_.v, params_.v_strides, copied_column());
+    next_tile_ = first_tile_;
 #pragma unroll
     for (int slice = 0; slice < kConfig.stages - 1; ++slice)
       copy_slice(slice % 2, slice);
@@ -177,11 +180,13 @@ class SplitKvSm80Cta {
     const Element*& next = of_v ? next_v_ : next_k_;
     const uint32_t target = ring_ + slot * Panel::kBytes;
     const int key = next_tile_ * kKeys + lane_ / Panel::kChunks;
+    const bool copies =
+        next_tile_ < end_tile_ && copied_column() < (of_v ? params_.headdim_v : params_.headdim);
     constexpr int kPassKeys = 32 / Panel::kChunks;
 #pragma unroll
     for (int first = 0; first < kKeys; first += kPassKeys) {
       cp_async_16(target + Panel::offset(first + lane_ / Panel::kChunks, lane_ % Panel::kChunks),
-                  next + first * stride, next_tile_ < end_tile_ && key + first < params_.seqlen_k);
+                  next + first * stride, copies && key + first < params_.seqlen_k);
     }
     cp_async_commit();
     next += kKeys * stride;
@@ -380,7 +385,7 @@ class SplitKvSm80Cta {
         } else {
           const int64_t part = index * params_.splits + split_;
           if (speaks) reinterpret_cast<float2*>(params_.split_state)[part] = {base, sum};
-          if (sum != 0.0f) store_part(r, h, params_.split_out + part * params_.headdim);
+          if (sum != 0.0f) store_part(r, h, params_.split_out + part * params_.headdim_v);
         }
       }
     }
@@ -392,7 +397,7 @@ class SplitKvSm80Cta {
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const int column = kColumns * warp_ + 8 * n + 2 * (lane_ % 4);
-      if (column < params_.headdim) visit(out_[r][n], column);
+      if (column < params_.headdim_v) visit(out_[r][n], column);
     }
   }
 

@@ -53,13 +53,13 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   sum = reduce_warp(sum, Plus());
 
   float4 out = {};
-  if (column < params.headdim) {
+  if (column < params.headdim_v) {
 #pragma unroll 4
     for (int split = warp; split < splits; split += kMergeWarps) {
       const float weight = split_weight(states[split], base);
       if (states[split].y == 0.0f) continue;  // its O was never written
       const float4 part = *reinterpret_cast<const float4*>(
-          params.split_out + (row * splits + split) * params.headdim + column);
+          params.split_out + (row * splits + split) * params.headdim_v + column);
       out.x = fmaf(weight, part.x, out.x);
       out.y = fmaf(weight, part.y, out.y);
       out.z = fmaf(weight, part.z, out.z);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   }
 
   if (params.lse != nullptr && column == 0) params.lse[row] = log_sum_exp(base, sum);
-  if (column >= params.headdim) return;
+  if (column >= params.headdim_v) return;
   const float factor = sum == 0.0f ? 0.0f : 1.0f / sum;
   const int64_t query = row % params.seqlen_q;
   const int64_t head = row / params.seqlen_q % params.nheads_q;
@@ -91,7 +91,7 @@ template <class Kernel>
 cudaError_t launch_merge(const ForwardParams& params, cudaStream_t stream) {
   const int64_t rows = int64_t{params.batch} * params.nheads_q * params.seqlen_q;
   if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
-  const dim3 grid(static_cast<unsigned>(rows), ceil_div(params.headdim, kMergeColumns));
+  const dim3 grid(static_cast<unsigned>(rows), ceil_div(params.headdim_v, kMergeColumns));
   return launch_kernel(split_kv_sm80_merge_kernel<Kernel>, grid, 32 * kMergeWarps, 0, stream,
                        params);
 }

@@ -13,8 +13,8 @@
 namespace ffpa {
 
 // A box is what one TMA instruction moves: 64 columns (128 bytes) of some rows of one head, stored
-// in shared memory with the 128-byte swizzle, from a multiple of 1024 bytes on. Boxes of a panel
-// map may also have 32 columns, with the 64-byte swizzle.
+// in shared memory with the 128-byte swizzle, from a multiple of 1024 bytes on; or 32 columns, with
+// the 64-byte swizzle.
 constexpr int kBoxColumns = 64;
 
 struct TensorShape {
@@ -80,22 +80,10 @@ inline const void* element_at(const void* data, int64_t index) {
   return static_cast<const uint16_t*>(data) + index;
 }
 
-// Boxes of `box_rows` × 64. What lies outside the tensor reads as zero and is never written: this
-// is how ragged lengths and head dimensions that are no multiple of 64 are served.
-inline cudaError_t make_tensor_map(CUtensorMap& map, DType dtype, const void* data,
-                                   const TensorShape& shape, const Strides& strides, int box_rows) {
-  using detail::stride_bytes;
-  return detail::encode_tensor_map<4>(
-      map, dtype, data,
-      {cuuint64_t(shape.columns), cuuint64_t(shape.rows), cuuint64_t(shape.heads),
-       cuuint64_t(shape.batch)},
-      {stride_bytes(strides.row, shape.rows), stride_bytes(strides.head, shape.heads),
-       stride_bytes(strides.batch, shape.batch)},
-      {kBoxColumns, cuuint32_t(box_rows), 1, 1});
-}
-
-// The same with boxes of `box_columns`, `boxes` of them side by side moved by one instruction: the
-// columns become two dimensions. More than one box needs whole boxes: columns % box_columns == 0.
+// Boxes of `box_rows` × `box_columns`. What lies outside the tensor reads as zero: this is how
+// ragged lengths and head dimensions that are no multiple of 64 are served. `boxes` of them side by
+// side are moved by one instruction, for which the columns become two dimensions. More than one box
+// needs whole boxes: columns % box_columns == 0.
 inline cudaError_t make_panel_map(CUtensorMap& map, DType dtype, const void* data,
                                   const TensorShape& shape, const Strides& strides, int box_rows,
                                   int box_columns, int boxes) {

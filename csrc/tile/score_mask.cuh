@@ -4,24 +4,10 @@
 #include <cstdint>
 
 #include "params.h"
-#include "prim/math.cuh"
+#include "tile/masked_exponent.cuh"
 #include "tile/warp_softmax.cuh"
 
 namespace ffpa {
-
-__device__ __forceinline__ float masked_exponent(float exponent, bool visible) {
-  return visible ? exponent : -kInfinity;
-}
-
-// Only -inf hides a key: other values, however negative, stay above what an empty row has.
-template <class Value>
-__device__ __forceinline__ float masked_exponent(float exponent, Value value) {
-  constexpr float kLog2e = 1.44269504088896341f;
-  constexpr float kLowest = -0x1.fffffep127f;
-  const float addend = static_cast<float>(value);
-  if (addend == -kInfinity) return -kInfinity;
-  return fmaxf(fmaf(addend, kLog2e, exponent), kLowest);
-}
 
 // Scores become exponents of 2 with the mask on them. row_offset(r, h) says where this lane's rows
 // begin in the mask, below zero where they do not exist; first_key is this lane's.

@@ -56,7 +56,8 @@ struct TileOrder {
 inline TileOrder tile_order(const ForwardParams& params, int tile_rows) {
   // Keys and values of the heads in work should stay in the 50 MB of L2, beside the next group's.
   constexpr int64_t kGroupBytes = 24 << 20;
-  const int64_t bytes_per_kv_head = int64_t{4} * params.seqlen_k * params.headdim;
+  const int64_t bytes_per_kv_head =
+      int64_t{2} * params.seqlen_k * (params.headdim + params.headdim_v);
   const int64_t kv_heads = kGroupBytes / bytes_per_kv_head;
   const int64_t heads = int64_t{params.batch} * params.nheads_q;
   const int64_t heads_per_kv_head = params.nheads_q / params.nheads_kv;

@@ -1,11 +1,10 @@
 // Online softmax over the score tiles of one warpgroup (wgmma accumulators).
 //
 // A thread holds two rows (Accumulator in prim/wgmma.cuh); the four threads of a quad share them.
-// Exponents are in base 2 and relative to a `base` per row. Its first value is the maximum of the
-// first scores seen, so that a row with one visible key has P = 1 and O = V without rounding. From
-// there it moves by whole numbers: that multiplies sums by a power of two, which rounds nothing. It
-// is not always near the maximum, for it moves only when P would exceed the range that O's
-// accumulators leave it, so that most steps leave O alone.
+// Exponents are in base 2 and relative to a `base` per row. It is not always near the row's
+// maximum, for it moves only when P would exceed the range that O's accumulators leave it, so that
+// most steps leave O alone. When it moves it becomes the maximum itself: P of that key is then
+// exactly 1, and a row that one key dominates, or that sees one only, has O = V without rounding.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -87,6 +86,17 @@ __device__ __forceinline__ void row_max(const Accumulator<__half, kColumns>& sco
   }
 }
 
+// Scores become exponents, rounded as a base is, so that the difference from a base that is one of
+// them is 0. Fused into one FMA, as exponentiate() does otherwise, it is what rounding cut off the
+// base, which shows in P for bases of a few thousand. F16 scores have lost more before.
+template <int kColumns>
+__device__ __forceinline__ void scale_scores(Accumulator<float, kColumns>& scores,
+                                             float scale_log2) {
+#pragma unroll
+  for (float& score : scores.reg)
+    score = __fmul_rn(score, scale_log2);
+}
+
 // Multiplies the rows of a tile.
 template <class Sum, int kColumns>
 __device__ __forceinline__ void scale_rows(Accumulator<Sum, kColumns>& tile,
@@ -102,6 +112,7 @@ template <class PvSum>
 struct RowSoftmax {
   // Finite, so that a row whose keys are all hidden so far gives exp2(-inf) and not NaN.
   static constexpr float kNoBase = -3.0e38f;
+  static constexpr float kFusedBase = 64.0f;  // up to which exponents may be rounded but once
 
   float base[2];
   float sum[2];  // this thread's columns only
@@ -111,19 +122,19 @@ struct RowSoftmax {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Moves the bases for scores with these maxima. True if any row of the warp moved: then O has to
-  // be multiplied by `factor`, as the sums have been.
+  // Moves the bases that have to for scores with these maxima. True if any row of the warp moved:
+  // then O has to be multiplied by `factor`, as the sums have been.
   __device__ __forceinline__ bool move_base(const float (&max)[2], float scale_log2,
                                             float (&factor)[2]) {
     constexpr float kLimit = WeightRange<PvSum>::kLimit;
     const float top[2] = {max[0] * scale_log2, max[1] * scale_log2};
-    const bool moves = top[0] > base[0] + kLimit || top[1] > base[1] + kLimit;
-    if (!__any_sync(0xffffffff, moves)) return false;
+    const bool moves[2] = {top[0] > base[0] + kLimit, top[1] > base[1] + kLimit};
+    if (!__any_sync(0xffffffff, moves[0] || moves[1])) return false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float step = fmaxf(0.0f, ceilf(top[r] - base[r]));
-      base[r] = base[r] == kNoBase ? fmaxf(base[r], top[r]) : base[r] + step;
-      factor[r] = exp2_approx(-step);
+      const float next = moves[r] ? top[r] : base[r];
+      factor[r] = exp2_approx(base[r] - next);
+      base[r] = next;
       sum[r] *= factor[r];
     }
     return true;
@@ -133,6 +144,12 @@ struct RowSoftmax {
   template <class Sum, int kColumns>
   __device__ __forceinline__ void exponentiate(Accumulator<Sum, kColumns>& scores,
                                                float scale_log2) {
+    if constexpr (std::is_same_v<Sum, float>) {
+      if (fmaxf(fabsf(base[0]), fabsf(base[1])) > kFusedBase) {
+        scale_scores(scores, scale_log2);
+        scale_log2 = 1.0f;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < scores.kPairs; ++i) {
       const int r = i % 2;

@@ -62,9 +62,9 @@ def attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(query @ key^T * scale) @ value, exactly, for head dimensions up to 1024.
 
-    query is (B, Hq, Nq, D), key and value (B, Hkv, Nk, D), fp16 or bf16 on one GPU; D is a multiple
-    of 8, its stride 1, and the other strides multiples of 8. The output has the shape, dtype and
-    stride order of query. Forward only.
+    query is (B, Hq, Nq, D), key (B, Hkv, Nk, D) and value (B, Hkv, Nk, Dv), fp16 or bf16 on one
+    GPU; D and Dv <= D are multiples of 8, their stride 1, and the other strides multiples of 8. The
+    output is (B, Hq, Nq, Dv), with the dtype and stride order of query. Forward only.
 
     is_causal     row i sees the keys j <= i, or with causal_align="lower_right"
                   j <= i + Nk - Nq; a row that sees none gives zeros and lse -inf
@@ -112,7 +112,7 @@ def _forward(
     problem, instance = resolve(
         query, key, value, is_causal, scale, enable_gqa, acc, kernel, causal_align, attn_mask
     )
-    out, lse = _outputs(query, return_lse)
+    out, lse = _outputs(query, value, return_lse)
     if problem.empty:
         ran(None)
         return out.zero_(), lse.fill_(-torch.inf)
@@ -147,13 +147,18 @@ def _forward_fake(
     return_lse: bool,
 ) -> tuple[Tensor, Tensor]:
     problem_of(query, key, value, is_causal, scale, enable_gqa, acc, causal_align, attn_mask)
-    return _outputs(query, return_lse)
+    return _outputs(query, value, return_lse)
 
 
-def _outputs(query: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
+def empty_output(query: Tensor, value: Tensor, device: torch.device | str | None = None) -> Tensor:
+    """Uninitialised: the rows and the stride order of query, the columns of value."""
+    return torch.empty_like(query.narrow(-1, 0, value.shape[-1]), device=device)
+
+
+def _outputs(query: Tensor, value: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
     """Uninitialised out and lse; an op returns a fixed number of tensors, so lse may be empty."""
     shape = query.shape[:3] if return_lse else (0,)
-    return torch.empty_like(query), query.new_empty(shape, dtype=torch.float32)
+    return empty_output(query, value), query.new_empty(shape, dtype=torch.float32)
 
 
 def launch(
@@ -174,7 +179,7 @@ def launch(
     """
     if splits is None:
         splits = splits_of(instance, query, key, diagonal)
-    split_out, split_state = workspace(query, splits)
+    split_out, split_state = workspace(out, splits)
     batch, nheads_q, seqlen_q, headdim = query.shape
     extension.module().forward(
         instance["name"],
@@ -190,6 +195,7 @@ def launch(
         seqlen_q,
         key.shape[2],
         headdim,
+        value.shape[3],
         scale,
         diagonal,
         *_mask_arguments(attn_mask, query, key),

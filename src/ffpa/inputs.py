@@ -116,6 +116,7 @@ def problem_of(
         seqlen_q=seqlen_q,
         seqlen_k=key.shape[2],
         headdim=headdim,
+        headdim_v=value.shape[3],
         causal=is_causal,
         causal_align=causal_align,
         acc=acc,
@@ -159,16 +160,11 @@ def _check_kinds(*tensors: Tensor) -> None:
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     """Which sizes have to be equal."""
-    if value.shape[3] != query.shape[3] and key.shape[3] == query.shape[3]:
-        raise UnsupportedFeatureError(
-            f"value has headdim {value.shape[3]}, query and key {query.shape[3]}: "
-            f"pad value with zeros to the same headdim and slice the output",
-        )
-    same_kv = key.shape == value.shape
+    same_kv = key.shape[:3] == value.shape[:3]
     if not same_kv or key.shape[0] != query.shape[0] or key.shape[3] != query.shape[3]:
         raise UnsupportedValueError(
             f"query {_shape(query)}, key {_shape(key)} and value {_shape(value)} do not fit: "
-            f"batch and headdim have to be equal, and key and value of one shape (see expand)",
+            f"batch and headdim have to be equal, of value all sizes but headdim (see expand)",
         )
     if key.shape[1] != query.shape[1] and not enable_gqa:
         raise UnsupportedValueError(

@@ -103,9 +103,9 @@ def attention_model(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """What `ffpa.attention` returns on a GPU, to rounding, computed on the CPU.
 
-    query (B, Hq, Nq, D), key and value (B, Hkv, Nk, D) in fp16 or bf16, Hkv dividing Hq, Nk > 0.
-    Tiles are Bc keys, F16 chains of PV Bk keys, and those of QK^T in f16f32 Bd columns. `rows`
-    picks query rows and makes Nq their number.
+    query (B, Hq, Nq, D), key (B, Hkv, Nk, D) and value (B, Hkv, Nk, Dv) in fp16 or bf16, Hkv
+    dividing Hq, Nk > 0. Tiles are Bc keys, F16 chains of PV Bk keys, and those of QK^T in f16f32 Bd
+    columns. `rows` picks query rows and makes Nq their number.
     Returns the output in the dtype of query, and if asked the F32 log-sum-exp (B, Hq, Nq).
     """
     rounding = ROUNDINGS[acc]
@@ -126,7 +126,7 @@ def attention_model(
     out, lse = _softmax_pv(exponents, v, query.dtype, rounding, Bc, Bk)
 
     shape = (batch, nheads_q, len(rows))
-    out, lse = out.reshape(*shape, headdim), lse.reshape(shape)
+    out, lse = out.reshape(*shape, v.shape[-1]), lse.reshape(shape)
     return (out, lse) if return_lse else out
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ffpa.errors import UnsupportedValueError
+from ffpa.errors import UnsupportedFeatureError, UnsupportedValueError
 
 ACCUMULATORS = ("f16", "f32", "qk32_pv16", "qk16_pv32", "f16f32")
 CAUSAL_ALIGNS = ("upper_left", "lower_right")
@@ -27,6 +27,7 @@ class Problem:
     seqlen_q: int
     seqlen_k: int
     headdim: int
+    headdim_v: int | None = None  # of value and the output; None: headdim
     causal: bool = False
     causal_align: str = "upper_left"
     acc: str = "f32"
@@ -47,6 +48,17 @@ class Problem:
             raise UnsupportedValueError(
                 f"headdim {self.headdim} is not a multiple of 8 from 8 to {MAX_HEADDIM}: "
                 f"pad query, key and value with zeros to one that is",
+            )
+        headdim_v = self.headdim if self.headdim_v is None else self.headdim_v
+        if headdim_v > self.headdim:
+            raise UnsupportedFeatureError(
+                f"value has headdim {headdim_v}, above the {self.headdim} of query and key: pad "
+                f"those with zeros to {headdim_v}, and pass scale=1/sqrt({self.headdim})",
+            )
+        if headdim_v % 8 or headdim_v < 8:
+            raise UnsupportedValueError(
+                f"value has headdim {headdim_v}, which is not a multiple of 8 from 8 to the "
+                f"{self.headdim} of query and key: pad it with zeros to one that is",
             )
         if self.nheads_q and (not self.nheads_kv or self.nheads_q % self.nheads_kv):
             raise UnsupportedValueError(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ffpa.attention import attention
+from ffpa.attention import attention, empty_output
 from ffpa.errors import (
     UnsupportedError,
     UnsupportedFeatureError,
@@ -35,7 +35,8 @@ def sdpa(
 
     A call that `ffpa.attention` takes runs on its kernel, with F32 accumulation; any number of
     leading dimensions will do. The output has the stride order of query, as that of torch's flash
-    kernel. A value narrower than query is padded with zeros first, which copies it.
+    kernel. A value narrower than query whose headdim is no multiple of 8 is padded with zeros to
+    one, which copies it.
 
     Every other call (dropout, a gradient, a CPU tensor, ...) goes to torch, with a FallbackWarning
     that says why; `strict=True` raises that reason instead. Python shows a warning once per reason
@@ -130,7 +131,7 @@ def _sdpa(
     except UnsupportedError as error:
         if strict:
             raise
-        reason = str(error)
+        reason = error.args[0]  # torch 2.10 cannot compile str(error)
     fell_back(reason, stacklevel)
     return _torch_sdpa(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -147,9 +148,9 @@ def _attention(
     enable_gqa: bool,
 ) -> Tensor:
     """`attention` for any number of leading dimensions, (..., heads, seqlen, headdim), and for
-    values that are narrower."""
-    missing = query.shape[-1] - value.shape[-1]
-    if missing > 0 and query.dim() == value.dim():
+    narrower values of any headdim."""
+    missing = -value.shape[-1] % 8
+    if missing and value.shape[-1] < query.shape[-1] and query.dim() == value.dim():
         padded = functional.pad(value, (0, missing))
         out = _attention(query, key, padded, attn_mask, is_causal, scale, enable_gqa)
         return out[..., : value.shape[-1]].contiguous()
@@ -167,7 +168,7 @@ def _attention(
     if attn_mask is not None:
         options["attn_mask"] = _four_dimensional(attn_mask)
     out = attention(*(_four_dimensional(tensor) for tensor in (query, key, value)), **options)
-    return out.reshape(query.shape)
+    return out.reshape(*query.shape[:-1], value.shape[-1])
 
 
 def _expand(attn_mask: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -235,6 +236,6 @@ def _fake(
 
 def _promised(query: Tensor, value: Tensor, device: torch.device | str) -> Tensor:
     """Shape and strides of the output, uninitialised."""
-    if query.shape[-1] == value.shape[-1]:
-        return torch.empty_like(query, device=device)
+    if value.shape[-1] <= query.shape[-1]:
+        return empty_output(query, value, device)
     return query.new_empty((*query.shape[:-1], value.shape[-1]), device=device)

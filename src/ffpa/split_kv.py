@@ -48,11 +48,9 @@ def splits_of(instance: Instance, query: Tensor, key: Tensor, diagonal: int) -> 
     return count_splits(tiles, seqlen_k, slots)
 
 
-def workspace(query: Tensor, splits: int) -> tuple[Tensor | None, Tensor | None]:
-    """Memory for each split's F32 sums (B, Hq, Nq, splits, D), and its base and sum per row."""
+def workspace(out: Tensor, splits: int) -> tuple[Tensor | None, Tensor | None]:
+    """Memory for each split's F32 sums (B, Hq, Nq, splits, Dv), and its base and sum per row."""
     if splits == 1:
         return None, None
-    shape = (*query.shape[:3], splits)
-    return tuple(
-        query.new_empty((*shape, last), dtype=torch.float32) for last in (query.shape[3], 2)
-    )
+    shape = (*out.shape[:3], splits)
+    return tuple(out.new_empty((*shape, last), dtype=torch.float32) for last in (out.shape[3], 2))

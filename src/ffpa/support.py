@@ -26,6 +26,10 @@ AUTO_ORDER = (SPLIT_KV, "split_d-sm90", "split_d-sm80")
 FEW_QUERIES = 16
 FEW_ROWS = 512
 
+# How the ids of kernels begin that take no values narrower than keys: one more bound of columns
+# would take registers that they do not have.
+ONE_HEADDIM = "ladder-"
+
 
 @dataclass(frozen=True)
 class Support:
@@ -196,6 +200,13 @@ def _choose(
             raise UnsupportedFeatureError(
                 f"attn_mask is given and {who} takes none with {problem.dtype} and "
                 f"acc={problem.acc} on this device: use acc=f32 and kernel='auto', or is_causal",
+            )
+    if problem.headdim_v not in (None, problem.headdim):
+        fitting = tuple(i for i in fitting if not i["id"].startswith(ONE_HEADDIM))
+        if not fitting:
+            raise UnsupportedFeatureError(
+                f"value has headdim {problem.headdim_v}, query and key {problem.headdim}, and "
+                f"{who} takes one for all: choose another kernel, or pad value with zeros",
             )
     if kernel == "auto" and not few_queries(problem.batch * problem.nheads_q, problem.seqlen_q):
         fitting = tuple(sorted(fitting, key=lambda i: i["id"] == SPLIT_KV))

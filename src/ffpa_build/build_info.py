@@ -1,15 +1,17 @@
 """Writes build_info.cpp: `python -m ffpa_build.build_info FACTS.json OUTPUT.cpp`.
 
 FACTS.json is what was known before compiling, with the ptxas log of each kernel under "logs"; what
-the logs say is put in their place.
+the logs say of it is put in their place.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from . import resources
+from .errors import BuildError
 
 # Opens the JSON text in the extension, so that it can be read from a file of any architecture.
 MARKER = '{"format": "ffpa-build-info-1", '
@@ -17,7 +19,7 @@ MARKER = '{"format": "ffpa-build-info-1", '
 
 def source(facts: dict[str, Any]) -> str:
     """The C++ source that holds the build info as one JSON string."""
-    logs = {name: Path(path).read_text() for name, path in facts["logs"].items()}
+    logs = {name: _log(name, Path(path)) for name, path in facts["logs"].items()}
     info = {key: value for key, value in facts.items() if key != "logs"} | {
         "kernels": {name: resources.parse(log) for name, log in logs.items()},
         "warnings": {
@@ -35,6 +37,21 @@ def source(facts: dict[str, Any]) -> str:
     )
 
 
+def counted(kernels: int, patterns: Sequence[str]) -> str:
+    """As in "280 kernels", or "2 kernels, a part: FFPA_KERNELS=naive"."""
+    part = f", a part: FFPA_KERNELS={';'.join(patterns)}" if patterns else ""
+    return f"{kernels} kernels{part}"
+
+
+def _log(name: str, path: Path) -> str:
+    """What ptxas said of the kernel `name`; BuildError where it said nothing."""
+    _, _, dtype, acc, *_ = name.split("/")
+    log = resources.about(path.read_text(), dtype, acc)
+    if not resources.parse(log):
+        raise BuildError(f"{path} has no word of ptxas on {name}: remove its folder, build again")
+    return log
+
+
 def read(extension: Path) -> dict[str, Any]:
     """The build info in a compiled extension, without loading it; ValueError if it has none."""
     content = extension.read_bytes()
@@ -46,4 +63,8 @@ def read(extension: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(source(json.loads(Path(sys.argv[1]).read_text())))
+    try:
+        text = source(json.loads(Path(sys.argv[1]).read_text()))
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+    Path(sys.argv[2]).write_text(text)

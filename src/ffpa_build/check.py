@@ -188,7 +188,8 @@ def main() -> None:
     if found or (spilling and not options.allow_spills):
         sys.exit(1)
     count = f"{len(spilling)} of them spill" if spilling else "no spills"
-    print(f"{len(info['kernels'])} kernels: instructions and accumulators as meant, {count}")
+    built = build_info.counted(len(info["kernels"]), info["kernel_filter"])
+    print(f"{built}: instructions and accumulators as meant, {count}")
 
 
 if __name__ == "__main__":

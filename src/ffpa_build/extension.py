@@ -22,6 +22,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 from . import generate, manifest
+from .build_info import counted
 from .errors import BuildError
 from .flags import NVCC_FLAGS
 from .host import find_compiler
@@ -45,7 +46,7 @@ def build_module(version: str) -> Path:
     print(
         f"ffpa: nvcc {tools.nvcc.version} ({tools.nvcc.path}), {tools.cxx.family} "
         f"{tools.cxx.version}, architectures {' '.join(archs)}, "
-        f"{len(selection)} kernels, {jobs} at a time",
+        f"{counted(len(selection), options.kernels)}, {jobs} at a time",
         flush=True,
     )
     folder = Folder(ROOT / "build/ffpa" / tools.cxx.target)
@@ -64,11 +65,12 @@ def _write_inputs(
     folder: Folder, tools: Toolchain, selection: generate.Selection, facts: dict[str, object]
 ) -> None:
     write = generate.write_if_changed
-    for instance, _ in selection:
-        write(folder.source(instance), generate.instance_source(instance))
+    units = generate.units(selection)
+    for unit in units:
+        write(folder.source(unit), unit.source)
     write(folder.registry, generate.registry_source(selection))
     write(folder.facts, json.dumps(facts, sort_keys=True, indent=1))
-    write(folder.path / "build.ninja", ninja_text(ROOT, folder, tools, selection))
+    write(folder.path / "build.ninja", ninja_text(ROOT, folder, tools, units))
 
 
 def _facts(tools: Toolchain, selection: generate.Selection, folder: Folder) -> dict[str, object]:

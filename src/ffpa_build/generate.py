@@ -1,7 +1,8 @@
-"""The C++ that is written under build/: one file per kernel instance, and the registry of all."""
+"""The C++ that is written under build/: one file per unit of kernels, and the registry of all."""
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from .manifest import Instance
@@ -9,20 +10,44 @@ from .manifest import Instance
 Selection = Sequence[tuple[Instance, tuple[str, ...]]]  # instances with the architectures to build
 
 
-def instance_source(instance: Instance) -> str:
-    """The .cu file that instantiates one kernel template."""
-    fields = ", ".join(f".{name} = {value}" for name, value in instance.fields)
-    return f"""\
-#include "{instance.header}"
+@dataclass(frozen=True)
+class Unit:
+    """Kernels of one header that are compiled in one file."""
+
+    stem: str
+    archs: tuple[str, ...]
+    instances: list[Instance]
+
+    @property
+    def source(self) -> str:
+        """The .cu file that instantiates the kernel template, once for each configuration."""
+        functions = "\n".join(map(_function, self.instances))
+        return f"""\
+#include "{self.instances[0].header}"
 
 #include "launch.cuh"
 
 namespace ffpa {{
-KernelInfo {instance.symbol}() {{
-  return kernel_info<{instance.template}<{instance.template}Config{{{fields}}}>>("{instance.id}");
-}}
+{functions}
 }}  // namespace ffpa
 """
+
+
+def units(selection: Selection) -> list[Unit]:
+    """The files to compile, in the order of their first kernels."""
+    found: dict[tuple[str, tuple[str, ...]], Unit] = {}
+    for instance, archs in selection:
+        unit = found.setdefault((instance.unit, archs), Unit(instance.unit, archs, []))
+        unit.instances.append(instance)
+    return list(found.values())
+
+
+def _function(instance: Instance) -> str:
+    fields = ", ".join(f".{name} = {value}" for name, value in instance.fields)
+    return f"""\
+KernelInfo {instance.symbol}() {{
+  return kernel_info<{instance.template}<{instance.template}Config{{{fields}}}>>("{instance.id}");
+}}"""
 
 
 def registry_source(selection: Selection) -> str:

@@ -52,6 +52,19 @@ class Instance:
         return re.sub(r"\W", "_", self.name.replace("/", "__"))
 
     @property
+    def unit(self) -> str:
+        """Stem of the file that it is compiled in.
+
+        Kernels that differ only in their types share one, since two thirds of nvcc's time for a
+        kernel go to headers. In company ptxas gives the same code to mma.sync kernels, but other
+        registers to wgmma kernels: each of those stays alone, so that a part of the kernels is
+        built just as all are.
+        """
+        if "HGMMA" in self.sass:
+            return self.symbol
+        return self.symbol.replace(f"__{self.dtype}__{self.acc}", "")
+
+    @property
     def template(self) -> str:
         """The C++ template of its header: split_d_sm80.cuh has SplitDSm80."""
         return "".join(word[:1].upper() + word[1:] for word in Path(self.header).stem.split("_"))

@@ -1,11 +1,12 @@
 """Which command makes which file of a build, as a build.ninja."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .flags import CXX_FLAGS, NVCC_FLAGS, gencode
-from .generate import Selection
+from .generate import Unit
 from .manifest import Instance
 from .ninja import NinjaFile
 from .toolchain import Toolchain
@@ -33,19 +34,19 @@ class Folder:
     def build_info(self) -> Path:
         return self.path / "gen/build_info.cpp"
 
-    def source(self, instance: Instance) -> Path:
-        return self.path / "gen" / f"{instance.symbol}.cu"
+    def source(self, unit: Unit) -> Path:
+        return self.path / "gen" / f"{unit.stem}.cu"
 
     def object(self, stem: str) -> Path:
         return self.path / "obj" / f"{stem}.o"
 
     def log(self, instance: Instance) -> Path:
-        """What the compilers, ptxas above all, said of an instance."""
-        return self.path / "obj" / f"{instance.symbol}.o.log"
+        """What the compilers, ptxas above all, said of an instance and those in its unit."""
+        return self.path / "obj" / f"{instance.unit}.o.log"
 
 
-def ninja_text(root: Path, folder: Folder, tools: Toolchain, selection: Selection) -> str:
-    """The build.ninja of the extension: one nvcc call per instance, for all its architectures."""
+def ninja_text(root: Path, folder: Folder, tools: Toolchain, units: Sequence[Unit]) -> str:
+    """The build.ninja of the extension: one nvcc call per unit, for all its architectures."""
     ninja = NinjaFile()
     _rules(ninja, root, tools)
     hosts = []  # first, because bindings.cpp takes the longest of all
@@ -53,10 +54,11 @@ def ninja_text(root: Path, folder: Folder, tools: Toolchain, selection: Selectio
         hosts.append(folder.object(source.stem))
         ninja.build(hosts[-1], "cxx", [source])
     kernels = []
-    for instance, archs in selection:
-        kernels.append(folder.object(instance.symbol))
-        variables = {"name": instance.name, "archs": " ".join(gencode(archs))}
-        ninja.build(kernels[-1], "nvcc", [folder.source(instance)], variables=variables)
+    for unit in units:
+        kernels.append(folder.object(unit.stem))
+        name = f"{unit.stem} ({len(unit.instances)} of {unit.instances[0].id})"
+        variables = {"name": name, "archs": " ".join(gencode(unit.archs))}
+        ninja.build(kernels[-1], "nvcc", [folder.source(unit)], variables=variables)
     # The logs are no outputs for ninja, but each is there once its object is.
     ninja.build(folder.build_info, "build_info", [folder.facts], implicit=kernels)
     ninja.build(folder.module, "link", [*hosts, *kernels])

@@ -3,6 +3,10 @@
 import re
 from typing import TypedDict
 
+from .manifest import ACCS, DTYPES
+
+# The first fields of a kernel's configuration in its mangled name.
+TYPES = re.compile(r"ConfigELNS_5DTypeE(\d)ELNS_3AccE(\d)E")
 ENTRY = re.compile(r"Compiling entry function '(?P<entry>\w+)' for 'sm_(?P<arch>\w+)'")
 STACK = re.compile(
     r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
@@ -26,6 +30,20 @@ class Resources(TypedDict):
     spill_bytes: int  # stores and loads together
     stack_bytes: int
     static_smem_bytes: int
+
+
+def about(log: str, dtype: str, acc: str) -> str:
+    """The lines about the kernel of these types, in the log of a file that has several."""
+    wanted = str(DTYPES.index(dtype)), str(ACCS.index(acc))
+    kept, in_wanted = [], True
+    for line in log.splitlines(keepends=True):
+        types = TYPES.search(line)
+        is_wanted = types.groups() == wanted if types else in_wanted
+        if ENTRY.search(line):
+            in_wanted = is_wanted
+        if is_wanted:
+            kept.append(line)
+    return "".join(kept)
 
 
 def parse(log: str) -> dict[str, Resources]:

@@ -98,13 +98,13 @@ class Emulator:
 
     def forward(
         self, name, q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, q_strides, k_strides, v_strides,
-        out_strides, batch, nheads_q, nheads_kv, seqlen_q, seqlen_k, headdim, scale, diagonal,
-        mask_kind, mask_ptr, mask_strides, splits, split_out_ptr, split_state_ptr, device_index,
-        stream_ptr,
+        out_strides, batch, nheads_q, nheads_kv, seqlen_q, seqlen_k, headdim, headdim_v, scale,
+        diagonal, mask_kind, mask_ptr, mask_strides, splits, split_out_ptr, split_state_ptr,
+        device_index, stream_ptr,
     ):  # fmt: skip
         if splits > 1:  # as scratch: whatever is in it
             rows = (batch, nheads_q, seqlen_q, splits)
-            for pointer, last in ((split_out_ptr, headdim), (split_state_ptr, 2)):
+            for pointer, last in ((split_out_ptr, headdim_v), (split_state_ptr, 2)):
                 scratch(pointer, (*rows, last)).fill_(torch.nan)
         else:
             assert not split_out_ptr and not split_state_ptr
@@ -113,8 +113,8 @@ class Emulator:
         self.splits.append(splits)
         dtype = DTYPES[name.split("/")[2]]
 
-        def view(pointer, strides, nheads, seqlen):
-            return at(pointer, (batch, nheads, seqlen, headdim), (*strides, 1), dtype)
+        def view(pointer, strides, nheads, seqlen, columns=headdim):
+            return at(pointer, (batch, nheads, seqlen, columns), (*strides, 1), dtype)
 
         mask = None
         if mask_kind:
@@ -124,13 +124,13 @@ class Emulator:
         out, lse = attention_reference(
             view(q_ptr, q_strides, nheads_q, seqlen_q),
             view(k_ptr, k_strides, nheads_kv, seqlen_k),
-            view(v_ptr, v_strides, nheads_kv, seqlen_k),
+            view(v_ptr, v_strides, nheads_kv, seqlen_k, headdim_v),
             scale=scale,
             diagonal=diagonal,
             attn_mask=mask,
             return_lse=True,
         )
-        view(out_ptr, out_strides, nheads_q, seqlen_q).copy_(out)
+        view(out_ptr, out_strides, nheads_q, seqlen_q, headdim_v).copy_(out)
         if lse_ptr:
             shape = (batch, nheads_q, seqlen_q)
             strides = (nheads_q * seqlen_q, seqlen_q, 1)

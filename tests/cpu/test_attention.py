@@ -58,11 +58,23 @@ REFUSED = {
     "device": (tensors(device="meta"), {}, ValueError, ("meta", "CUDA")),
     "headdim 65": (tensors((1, 4, 6, 65)), {}, ValueError, ("65", "multiple of 8", "1024")),
     "headdim 1032": (tensors((1, 4, 6, 1032)), {}, ValueError, ("1032", "1024")),
-    "headdim of value": (
-        tensors((1, 2, 6, 576), (1, 2, 6, 576), (1, 2, 6, 512)),
+    "a wider value": (
+        tensors((1, 2, 6, 64), (1, 2, 6, 64), (1, 2, 6, 128)),
         {},
         NotImplementedError,
-        ("value has headdim 512", "576", "pad"),
+        ("value has headdim 128", "64 of query", "scale=1/sqrt(64)"),
+    ),
+    "headdim of value": (
+        tensors((1, 2, 6, 64), (1, 2, 6, 64), (1, 2, 6, 60)),
+        {},
+        ValueError,
+        ("value has headdim 60", "multiple of 8", "pad"),
+    ),
+    "headdim of key": (
+        tensors((1, 2, 6, 64), (1, 2, 6, 72), (1, 2, 6, 64)),
+        {},
+        ValueError,
+        ("(1, 2, 6, 72)", "headdim have to be equal"),
     ),
     "lengths of key and value": (
         tensors((1, 4, 6, 64), (1, 4, 6, 64), (1, 4, 7, 64)),
@@ -222,6 +234,22 @@ def test_gqa_reaches_the_kernel_unexpanded(nheads_q, nheads_kv):  # S06
     out = ffpa.attention(q, k, v, enable_gqa=True)
     repeated = (t.repeat_interleave(nheads_q // nheads_kv, 1) for t in (k, v))
     assert out.equal(ffpa.attention(q, *repeated))
+
+
+@pytest.mark.parametrize("headdim, headdim_v", [(192, 128), (576, 512), (64, 8), (1024, 1016)])
+@pytest.mark.parametrize("seqlen_q", [1, 600])
+def test_a_narrower_value(emulator, seqlen_q, headdim, headdim_v):  # S23
+    q, k, v = tensors((1, 2, seqlen_q, headdim), (1, 1, 70, headdim), (1, 1, 70, headdim_v))
+    q = q.transpose(1, 2).contiguous().transpose(1, 2)
+    v = torch.cat([v, v + 1], -1)[..., :headdim_v]
+    options = {"is_causal": True, "return_lse": True}
+    out, lse = ffpa.attention(q, k, v, enable_gqa=True, **options)
+    exact, exact_lse = attention_reference(q, k, v, **options)
+    assert out.equal(exact.half()) and lse.equal(exact_lse.float())
+    assert out.transpose(1, 2).is_contiguous()
+    for empty in (q[:0], k[:0], v[:0]), (q, k[:, :, :0], v[:, :, :0]):
+        out = ffpa.attention(*empty, enable_gqa=True)
+        assert out.shape == (*empty[0].shape[:3], headdim_v) and not out.any()
 
 
 def test_named_kernels_and_the_default(emulator):

@@ -1,9 +1,11 @@
 """Baselines: right where the CPU can run them, refused in words where it cannot."""
 
+import time
+
 import pytest
 import torch
 
-from ffpa.baselines import BASELINES
+from ffpa.baselines import BASELINES, fastest
 from ffpa.measure.inputs import make_inputs
 from ffpa.measure.shape import Shape
 from ffpa.reference import attention_reference
@@ -51,6 +53,18 @@ def test_the_cpu_is_refused_in_words(name):
 def test_ffpa_attn_is_not_timed_where_it_falls_back_to_torch():
     reason = BASELINES["ffpa-attn"].refuse(inputs_of(headdim=256))
     assert reason == "ffpa-attn hands head dimensions up to 256 on to torch"
+
+
+def test_the_fastest_backend_that_runs_is_taken(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+
+    def broken():
+        raise RuntimeError("does not compile")
+
+    calls = {"slow": lambda: time.sleep(0.02), "broken": broken, "fast": lambda: time.sleep(0.001)}
+    assert fastest(calls, CPU) == ("fast", calls["fast"])
+    with pytest.raises(RuntimeError, match="does not compile"):
+        fastest({"broken": broken}, CPU)
 
 
 def test_math_needs_room_for_its_scores():

@@ -50,7 +50,7 @@ lesson = "one line"
 sass = ["STG"]
   [[kernel.config]]
   headdim = [64, 128]
-  dtype = "fp16"
+  dtype = ["fp16", "bf16"]
   acc = "f32"
   Br = 16
   reason = "it builds fast"
@@ -90,7 +90,7 @@ def extension(tree):
     done = build(tree)
     assert done.returncode == 0, done.stdout + done.stderr
     first = re.search(r"^ffpa: .*$", done.stdout, re.MULTILINE)
-    assert first and re.search(r"nvcc \d+\.\d+.* architectures 80, 2 kernels, 2 at", first[0])
+    assert first and re.search(r"nvcc \d+\.\d+.* architectures 80, 4 kernels, 2 at", first[0])
     (path,) = (tree / "src/ffpa").glob("_C*.so")
     return path
 
@@ -103,7 +103,7 @@ def load(path: Path):
 
 
 def test_the_module_tells_its_kernels(extension):
-    first, second = load(extension).kernels()
+    first, *others = load(extension).kernels()
     assert first == {
         "name": "toy-sm80/d64/fp16/f32",
         "id": "toy-sm80",
@@ -123,7 +123,19 @@ def test_the_module_tells_its_kernels(extension):
         "lesson": "one line",
         "reason": "it builds fast",
     }
-    assert second["headdim"] == 128
+    assert [kernel["name"].split("/")[1:3] for kernel in others] == [
+        ["d64", "bf16"], ["d128", "fp16"], ["d128", "bf16"]
+    ]  # fmt: skip
+
+
+def test_kernels_of_one_file_are_told_apart(extension, tree):
+    files = list((tree / "build/ffpa").glob("*/gen/*.cu"))
+    assert sorted(path.stem for path in files) == ["toy_sm80__d128", "toy_sm80__d64"]
+    kernels = build_info.read(extension)["kernels"]
+    entries = [kernels[f"toy-sm80/d64/{dtype}/f32"]["80"]["entry"] for dtype in ("fp16", "bf16")]
+    assert ["DTypeE0ELNS_3AccE1ELi64" in entries[0], "DTypeE1ELNS_3AccE1ELi64" in entries[1]] == [
+        True, True
+    ]  # fmt: skip
 
 
 def test_the_module_tells_how_it_was_built(extension, tree):
@@ -167,7 +179,7 @@ def test_loading_starts_no_cuda_and_links_neither_torch_nor_the_driver(extension
 def test_launch_errors_are_exceptions(extension):
     module = load(extension)
     strides = (64, 64, 64)
-    arguments = (16, 16, 16, 16, 0, *[strides] * 4, 1, 1, 1, 1, 1, 64, 1.0, 0)
+    arguments = (16, 16, 16, 16, 0, *[strides] * 4, 1, 1, 1, 1, 1, 64, 64, 1.0, 0)
     arguments += (0, 0, (0, 0, 0, 0), 1, 0, 0, 4096, 0)
     with pytest.raises(ValueError, match=r"no kernel named 'toy' in this build: ffpa\.kernels"):
         module.forward("toy", *arguments)
@@ -188,7 +200,7 @@ def test_a_second_build_compiles_only_what_changed(extension, tree):
 def test_a_part_of_the_kernels_can_be_built(extension, tree):
     assert build(tree, FFPA_KERNELS="*/d128/*").returncode == 0
     info = build_info.read(extension)
-    assert list(info["kernels"]) == ["toy-sm80/d128/fp16/f32"]
+    assert sorted(info["kernels"]) == ["toy-sm80/d128/bf16/f32", "toy-sm80/d128/fp16/f32"]
     assert info["kernel_filter"] == ["*/d128/*"]
 
 

@@ -89,11 +89,21 @@ def test_kernels_may_share_a_config_struct(tree):
 
 def test_source_of_an_instance_names_fields_in_the_structs_order(tree):
     instance = manifest.load(tree(KERNEL + CONFIG))[0]
-    source = generate.instance_source(instance)
+    (unit,) = generate.units([(instance, ("80",))])
+    source = unit.source
     assert '#include "kernels/toy.cuh"' in source
     assert "KernelInfo toy_sm80__d64__fp16__f32() {" in source
     fields = ".dtype = DType::fp16, .acc = Acc::f32, .headdim = 64, .Br = 64"
     assert f'kernel_info<Toy<ToyConfig{{{fields}}}>>("toy-sm80")' in source
+
+
+def test_kernels_share_a_file_unless_company_changes_their_code(tree):
+    for sass, files in (("HMMA", 2), ("HGMMA", 4)):
+        text = KERNEL.replace('["HMMA"]', f'["{sass}"]')
+        instances = manifest.load(tree(text + CONFIG))
+        units = generate.units([(instance, ("80",)) for instance in instances])
+        assert len(units) == files
+        assert sum(unit.source.count("KernelInfo ") for unit in units) == len(instances) == 4
 
 
 def test_the_registry_quotes_text(tree):

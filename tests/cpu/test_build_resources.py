@@ -3,10 +3,13 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from ffpa_build import build_info, compile, resources
+from ffpa_build.errors import BuildError
+from ffpa_build.manifest import ACCS, DTYPES
 
 LOG = """\
 ptxas info    : 0 bytes gmem
@@ -60,7 +63,8 @@ def test_warnings_are_kept_without_mangled_names():
 def test_build_info_is_found_in_a_binary_of_any_kind(tmp_path):
     (tmp_path / "one.log").write_text(LOG)
     many = [f"kernel {number}" for number in range(4000)]  # longer than one string literal may be
-    facts = {"archs": ["80"], "many": many, "logs": {"one": str(tmp_path / "one.log")}}
+    logs = {"one/d64/fp16/f32": str(tmp_path / "one.log")}
+    facts = {"archs": ["80"], "many": many, "logs": logs}
     source = build_info.source(facts)
     text = "".join(re.findall(r'R"info\((.*?)\)info"', source))
     binary = tmp_path / "_C.so"
@@ -68,9 +72,37 @@ def test_build_info_is_found_in_a_binary_of_any_kind(tmp_path):
     info = build_info.read(binary)
     assert info == json.loads(text)
     assert info["many"] == many
-    assert info["kernels"]["one"] == resources.parse(LOG)
-    assert len(info["warnings"]["one"]) == 2
+    assert info["kernels"]["one/d64/fp16/f32"] == resources.parse(LOG)
+    assert len(info["warnings"]["one/d64/fp16/f32"]) == 2
     assert "logs" not in info
+
+
+def test_kernels_that_share_a_file_are_told_apart_by_their_types():
+    def named(dtype, acc):
+        return f"_ZN4ffpa3oneINS_3OneIXtlNS_9OneConfigELNS_5DTypeE{dtype}ELNS_3AccE{acc}ELi64EEEEvv"
+
+    fp16, bf16 = (LOG.replace("_ZN4ffpa3oneEv", named(dtype, 1)) for dtype in (0, 1))
+    bf16 = bf16.replace("Used 255", "Used 99").replace("12 bytes", "0 bytes")
+    log = bf16.split("ptxas warning")[0] + fp16.split("ptxas info    : (C7510)")[0]
+    found = {dtype: resources.about(log, dtype, "f32") for dtype in ("fp16", "bf16")}
+    assert resources.parse(found["fp16"])["80"]["registers"] == 255
+    assert resources.parse(found["bf16"])["80"]["registers"] == 99
+    assert [len(resources.warnings(found[dtype])) for dtype in ("fp16", "bf16")] == [1, 0]
+    assert not resources.parse(resources.about(log, "fp16", "f16"))
+
+
+def test_types_are_numbered_as_in_cpp():
+    code = (Path(__file__).parents[2] / "csrc/config.cuh").read_text()
+    for enum, names in (("DType", DTYPES), ("Acc", ACCS)):
+        (listed,) = re.findall(rf"enum class {enum} {{ (.*?) }}", code)
+        assert tuple(listed.split(", ")) == names
+
+
+def test_a_kernel_that_ptxas_says_nothing_of_stops_the_build(tmp_path):
+    (tmp_path / "one.log").write_text("")
+    facts = {"logs": {"one/d64/fp16/f32": str(tmp_path / "one.log")}}
+    with pytest.raises(BuildError, match=r"has no word of ptxas on one/d64/fp16/f32"):
+        build_info.source(facts)
 
 
 def test_a_binary_without_build_info_is_refused(tmp_path):

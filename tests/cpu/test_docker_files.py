@@ -103,6 +103,26 @@ def test_the_image_runs_as_somebody_and_says_what_it_is():
     assert "ffpa.kernels()" in instructions("HEALTHCHECK")[0]
 
 
+def test_torch_and_the_extension_are_tried_after_the_last_installation():  # B10, B11, B12, B17
+    (trial,) = [run for run in instructions("RUN") if "docker/check_torch.py" in run]
+    assert "import ffpa; print(len(ffpa.kernels())" in trial
+    assert "install" not in DOCKERFILE.split("docker/check_torch.py")[1]
+
+
+def test_a_part_of_the_kernels_is_built_only_where_asked_for_and_then_named():
+    assert DOCKERFILE.count("ARG FFPA_KERNELS=\n") == 2  # where they are compiled, and in the name
+    (image,) = [text for text in instructions("ENV") if text.startswith("FFPA_IMAGE=")]
+    assert "${FFPA_KERNELS:+, only kernels $FFPA_KERNELS}" in image
+    for name in ("entrypoint.sh", "check.sh"):
+        assert "*', only kernels '*)" in (ROOT / "docker" / name).read_text()
+
+
+def test_a_host_without_the_container_toolkit_is_explained():  # C01
+    page = " ".join((ROOT / "docs/cloud.md").read_text().split())
+    assert "could not select device driver" in page
+    assert "nvidia-ctk runtime configure --runtime=docker" in page
+
+
 def test_both_platforms_are_baked_with_their_provenance():
     bake = (ROOT / "docker/docker-bake.hcl").read_text()
     assert '["linux/amd64", "linux/arm64"]' in bake

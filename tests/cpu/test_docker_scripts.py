@@ -50,6 +50,12 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
+def test_an_image_with_a_part_of_the_kernels_says_so_without_a_gpu_too(machine):
+    image = "ffpa 1.2, revision abc, only kernels naive;*/d512/*"
+    done = machine.run("entrypoint.sh", "sh", "-c", ":", FFPA_IMAGE=image)
+    assert done.stderr == f"{image}: {NO_DEVICE}"
+
+
 @pytest.mark.parametrize(
     ("smi", "line"),
     [

@@ -102,6 +102,7 @@ def test_the_driver():
 def test_torch_without_a_device(monkeypatch):
     assert check_torch().fix == "add --gpus all"
     monkeypatch.setitem(sys.modules, "pynvml", Driver())
+    monkeypatch.setattr("torch.version.cuda", None)
     line = check_torch()
     assert "built without CUDA" in line.found and line.fix.startswith("install one with it")
 
@@ -119,11 +120,15 @@ def test_the_extension(tmp_path):
 
     build, line = check_build(missing)
     assert build is None and line.state == "fail" and line.fix == "run `pip install -e .`"
-    info = {"nvcc_version": "13.0", "kernels": {"a": {}, "b": {}}, "source_hash": "0" * 64}
+    kernels = {"kernels": {"a": {}, "b": {}}, "kernel_filter": []}
+    info = {"nvcc_version": "13.0", "source_hash": "0" * 64, **kernels}
     build, line = check_build(lambda: info)
     assert build == info and line.state == "warn" and "stale" in line.fix
     _, line = check_build(lambda: info, tree=tmp_path)  # a wheel: no sources beside it
     assert (line.state, line.found) == ("ok", "nvcc 13.0, 2 kernels")
+    _, line = check_build(lambda: info | {"kernel_filter": ["naive", "*/d64/*"]}, tree=tmp_path)
+    assert line.state == "warn" and line.fix.startswith("unset FFPA_KERNELS and rebuild it")
+    assert line.found == "nvcc 13.0, 2 kernels, a part: FFPA_KERNELS=naive;*/d64/*"
 
 
 def test_disk(tmp_path, monkeypatch):
@@ -203,7 +208,10 @@ def test_the_command_on_a_machine_without_a_gpu(capsys):
 
 
 def test_the_command_on_a_machine_that_is_ready(monkeypatch, capsys, tmp_path):
-    build = {"nvcc_version": "13.0", "kernels": {}, "source_hash": "x", "archs": ["90a"]}
+    build = {
+        "nvcc_version": "13.0", "kernels": {}, "kernel_filter": [], "source_hash": "x",
+        "archs": ["90a"],
+    }  # fmt: skip
     properties = SimpleNamespace(
         name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, uuid="1234",
         shared_memory_per_block_optin=H200.smem_bytes,

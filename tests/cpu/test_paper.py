@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffpa.record.store import REPOSITORY
-from ffpa.report.latex import escape, write_sample
+from ffpa.report.latex import balanced, escape, shelved, write_sample
 from ffpa.report.results import Results
 from paper_figures.build import OUT
 
@@ -42,6 +42,15 @@ def test_the_committed_sample_has_what_is_committed() -> None:
 
 def test_text_is_escaped() -> None:
     assert escape("50 % of a_b & c × d†") == r"50 \% of a\_b \& c $\times$ d\dag{}"
+
+
+def test_columns_are_in_order_and_as_even_as_they_can_be() -> None:
+    assert balanced([1.0, 1.0, 2.0, 2.0], 3) == [(0, 2), (2, 3), (3, 4)]
+    assert balanced([1.0], 3) == [(0, 0), (0, 0), (0, 1)]
+
+
+def test_tables_stand_side_by_side_where_there_is_room() -> None:
+    assert shelved([120, 100, 60, 90, 200], 190) == [[0, 2], [1, 3], [4]]
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

@@ -277,15 +277,27 @@ def test_each_experiment_names_the_commands_that_recorded_it(html: str) -> None:
 
 
 @pytest.mark.parametrize("sources", [synthetic.SOURCES, synthetic.OTHER_SOURCES])
-def test_recorded_gpu_tests_are_told_and_go_stale(sources: str, tmp_path: Path) -> None:
+def test_recorded_checks_are_told_and_go_stale(sources: str, tmp_path: Path) -> None:
     folder = synthetic.write(tmp_path / "gpu", [synthetic.row("naive", "f32", 512, 1.0)])
-    record = {
-        "finished": "2026-01-01T00:00:00+00:00", "source_hash": synthetic.SOURCES,
-        "counts": {"passed": 7, "failed": 1, "skipped": 0},
-    }  # fmt: skip
-    (folder / "gpu_tests.json").write_text(json.dumps(record))
+    common = {"finished": "2026-01-01T00:00:00+00:00", "source_hash": synthetic.SOURCES}
+    runs = [{"tool": "memcheck", "found": 0}, {"tool": "memcheck", "found": 2}]
+    runs += [{"tool": "racecheck", "found": None}]
+    records = {
+        "gpu_tests": {"counts": {"passed": 7, "failed": 0, "not reached": 2}, "launches": 500},
+        "gpu_tests_stress": {"counts": {"passed": 3, "failed": 1}, "launches": 10_000},
+        "gpu_fuzz_1": {"calls": 900, "failures": ["call 3"], "seconds": 60},
+        "gpu_fuzz_2": {"calls": 1100, "failures": [], "seconds": 60},
+        "gpu_sanitizer": {"runs": runs},
+    }
+    for name, record in records.items():
+        (folder / f"{name}.json").write_text(json.dumps(common | record))
     page.write_page([folder], tmp_path / "site", sources)
     for name in ("index.html", "index.md"):
         text = (tmp_path / "site" / name).read_text()
-        assert "GPU tests of 2026-01-01: 7 passed, 1 failed, 0 skipped" in text
+        for told in (
+            "GPU tests of 2026-01-01: 10 passed, 1 failed, 2 not reached; 10,000 random launches",
+            "random calls of 2026-01-01: 2,000 in 2 process-minutes, 1 wrong",
+            "memcheck 2 faults in 2 kernels, racecheck 0 faults in 0 kernels and no end in 1",
+        ):
+            assert told in text
         assert ("STALE, of other sources" in text) == (sources != synthetic.SOURCES)

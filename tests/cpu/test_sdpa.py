@@ -64,6 +64,11 @@ class TestOnOurKernel:
         assert out.shape == exact.shape and out.is_contiguous()
         torch.testing.assert_close(out.double(), exact, rtol=1e-3, atol=1e-3)
 
+    def test_a_narrower_value_of_whole_chunks_is_not_copied(self, monkeypatch):  # S23
+        monkeypatch.delattr(functional, "pad")
+        q, k, v = tensors((2, 4, 20, 192))
+        assert ffpa.sdpa(q, k, v[..., :128], strict=True).equal(ffpa.sdpa(q, k, v)[..., :128])
+
     def test_five_dimensions_that_are_no_view(self):
         q, k, v = (t.transpose(0, 1) for t in tensors((2, 3, 2, 20, 64)))
         out = ffpa.sdpa(q, k, v, strict=True)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from emulator import H200, build
+from emulator import H200, build, instance
 
 from ffpa import extension
 from ffpa.support import FEW_QUERIES, DeviceLimits, Problem, find
@@ -105,6 +105,14 @@ def test_few_queries_with_another_accumulator_take_another_kernel():
 @pytest.mark.parametrize("masked", [False, True])
 def test_what_few_queries_are(sizes, few, masked):
     assert (ask(masked=masked, **sizes).kernel == "split_kv-sm80") is few
+
+
+def test_a_narrower_value_and_the_ladder():
+    step = [instance("ladder-1-base", 128, "fp16", "f32", ["80", "90"])]
+    fields = {"kernel": "ladder-1-base", "instances": step, "headdim": 128}
+    assert ask(headdim_v=128, **fields)
+    refused = ask(headdim_v=64, **fields)
+    assert not refused and "headdim 64" in refused.reason and "pad value" in refused.reason
 
 
 def test_a_build_of_that_kernel_alone_uses_it_for_many_queries():

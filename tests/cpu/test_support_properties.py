@@ -18,6 +18,7 @@ PROBLEMS = st.builds(
     seqlen_q=SIZES,
     seqlen_k=SIZES,
     headdim=st.integers(-8, 1100),
+    headdim_v=st.none() | st.integers(-8, 1100),
     causal=st.booleans(),
     causal_align=st.sampled_from(["upper_left", "lower_right", "centre"]),
     acc=st.sampled_from([*ACCUMULATORS, "fp32"]),
@@ -45,5 +46,6 @@ def test_the_answer_is_a_kernel_or_a_sentence(problem, device, kernel):
     assert kernel in ("auto", chosen["id"])
     assert (chosen["dtype"], chosen["acc"]) == (problem.dtype, problem.acc)
     assert 8 <= problem.headdim <= chosen["headdim"] and problem.headdim % 8 == 0
+    assert problem.headdim_v is None or problem.headdim_v in range(8, problem.headdim + 1, 8)
     assert chosen["smem_bytes"] <= device.smem_bytes
     assert not chosen["max_seqlen_k"] or problem.seqlen_k <= chosen["max_seqlen_k"]

@@ -12,8 +12,8 @@ def poisoned_workspace(monkeypatch):
     attention = sys.modules["ffpa.attention"]
     workspace = attention.workspace
 
-    def fill(query, splits):
-        memory = workspace(query, splits)
+    def fill(out, splits):
+        memory = workspace(out, splits)
         for tensor in memory:
             if tensor is not None:
                 tensor.fill_(torch.nan)

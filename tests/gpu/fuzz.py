@@ -13,12 +13,14 @@ import random
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from harness import DEVICE, DTYPES, INSTANCES, poisoned, run_guarded
 
 import ffpa
+from ffpa.attention import empty_output
 from ffpa.errors import UnsupportedError
 from ffpa.numerics import error_bound
 from ffpa.problem import mask_diagonal
@@ -48,7 +50,8 @@ def main() -> int:
 
     counts: Counter[str] = Counter()
     failures = []
-    end = time.monotonic() + options.seconds
+    started = time.monotonic()
+    end = started + options.seconds
     number = options.only or 0
     while time.monotonic() < end and (options.calls is None or number < options.calls):
         call = Call(random.Random(f"{options.seed} {number}"))
@@ -63,7 +66,15 @@ def main() -> int:
         if options.only is not None:
             break
 
-    result = {"seed": options.seed, "calls": number, "counts": counts, "failures": failures}
+    result = {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "source_hash": ffpa.build_info()["source_hash"],
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - started, 1),
+        "calls": number,
+        "counts": counts,
+        "failures": failures,
+    }
     print(json.dumps({key: value for key, value in result.items() if key != "failures"}))
     if options.record:
         options.record.write_text(json.dumps(result, indent=1) + "\n")
@@ -80,6 +91,7 @@ class Call:
         self.nheads_q = self.nheads_kv * rng.choice([1, 1, 2, 3, 5, 8])
         self.seqlen_q, self.seqlen_k = rng.choice(LENGTHS), rng.choice(LENGTHS)
         self.headdim = 8 * rng.randint(1, 128)
+        self.headdim_v = min(self.headdim, rng.choice([1024] * 3 + [8 * rng.randint(1, 128)]))
         self.align = rng.choice([None, "upper_left", "lower_right"])
         self.acc = rng.choice(ACCS)
         self.kernel = rng.choice(["auto"] * 4 + sorted({i["id"] for i in INSTANCES}))
@@ -125,7 +137,8 @@ class Call:
 
     def tensors(self) -> list[torch.Tensor]:
         generator = torch.Generator(DEVICE).manual_seed(self.values)
-        headdim = self.headdim + (4 if self.fault == "headdim" else 0)
+        odd = 4 if self.fault == "headdim" else 0
+        headdims = [self.headdim + odd, self.headdim + odd, self.headdim_v + odd]
         lengths = [self.seqlen_q, self.seqlen_k, self.seqlen_k]
         heads = [self.nheads_q, self.nheads_kv, self.nheads_kv]
         if self.fault == "heads":
@@ -136,7 +149,7 @@ class Call:
             lengths[self.rng.choice([0, 1])] = 0
             lengths[2] = lengths[1]
         made = []
-        for count, length in zip(heads, lengths, strict=True):
+        for count, length, headdim in zip(heads, lengths, headdims, strict=True):
             shape = (self.batch, count, length, headdim)
             tensor = torch.randn(shape, generator=generator, device=DEVICE).to(DTYPES[self.dtype])
             if self.rng.random() < 0.5:
@@ -205,7 +218,7 @@ class Call:
             q, k, v, return_lse=True,
             **{key: options[key] for key in ("is_causal", "causal_align", "scale", "attn_mask")},
         )  # fmt: skip
-        if out.shape != q.shape or out.stride() != torch.empty_like(q).stride():
+        if out.shape != exact.shape or out.stride() != empty_output(q, v).stride():
             raise WrongError(f"shape {out.shape} or strides {out.stride()}")
         if not out.numel():
             return

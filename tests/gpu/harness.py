@@ -99,8 +99,8 @@ def poisoned(tensor, rows=64, columns=8):
 def run_guarded(instance, q, k, v, diagonal, splits=None):
     """Launch into NaN; every element has to be written, and none beside them."""
     batch, heads, seqlen, headdim = q.shape
-    memory = q.new_full((batch, heads, seqlen + 2, headdim + 8), torch.nan)
-    out = memory[:, :, 1:-1, :headdim]
+    memory = q.new_full((batch, heads, seqlen + 2, v.shape[3] + 8), torch.nan)
+    out = memory[:, :, 1:-1, :-8]
     lse_memory = torch.full((batch * heads * seqlen + 64,), torch.nan, device=q.device)
     lse = lse_memory[:-64].view(batch, heads, seqlen)
     launch(instance, q, k, v, out, lse, headdim**-0.5, diagonal, splits=splits)

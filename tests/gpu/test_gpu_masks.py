@@ -30,6 +30,10 @@ def masks(batch, nheads, seqlen_q, seqlen_k, dtype):
     yield "element", values.to(dtype)
     lowest = torch.finfo(dtype).min
     yield "element with the lowest number", values.masked_fill(hidden, lowest).to(dtype)
+    halves = torch.arange(seqlen_k, device=DEVICE) < seqlen_k // 2
+    for side, half in (("before", halves), ("after", ~halves)):
+        far = (values + 100).masked_fill(half, torch.finfo(torch.float32).min)
+        yield f"F32 far above the lowest numbers {side} it", far
 
 
 @pytest.mark.parametrize("causal", [False, True])

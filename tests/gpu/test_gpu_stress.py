@@ -86,9 +86,10 @@ def test_random_launches_end(kernel, request):
             for out in outs:
                 launch(instance, q, k, v, out, lse, q.shape[3] ** -0.5, diagonal)
             pairs.append((outs[0], outs[-1]))
+        right = torch.stack([first.eq(last).all() for first, last in pairs])  # NaN equals nothing
         finish(in_flight)
-        for description, (first, last) in zip(in_flight, pairs, strict=True):
-            assert not first.isnan().any() and first.equal(last), description
+        wrong = [text for text, good in zip(in_flight, right.tolist(), strict=True) if not good]
+        assert not wrong, wrong
 
 
 @over(sample(*range(64, 1025, 64)))

@@ -14,6 +14,7 @@ import torch
 from ffpa.measure.preflight import no_device
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import REPOSITORY
+from ffpa_build.build_info import counted
 
 from .line import Line
 
@@ -74,12 +75,17 @@ def check_build(
         found, _, fix = str(error).partition(": ")
         fix = fix or "rebuild it with pip install -e ."
         return None, Line("extension", "fail", found, fix)
-    found = f"nvcc {build['nvcc_version']}, {len(build['kernels'])} kernels"
+    count = counted(len(build["kernels"]), build["kernel_filter"])
+    found = f"nvcc {build['nvcc_version']}, {count}"
     if (tree / "csrc" / "kernels.toml").exists() and build["source_hash"] != tree_source_hash(tree):
         return build, Line(
             "extension", "warn", f"{found}, built from other sources than those in csrc",
             "rebuild it with pip install -e . so that rows are not stale",
         )  # fmt: skip
+    if build["kernel_filter"]:
+        return build, Line(
+            "extension", "warn", found, "unset FFPA_KERNELS and rebuild it with pip install -e ."
+        )
     return build, Line("extension", "ok", found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, Self
@@ -67,13 +68,14 @@ class Metric(_Part):
 
     every: the quantity at each point. peak: its largest value. peak_at: the D of that. trend:
     Kendall's tau of the quantity with D (-1: falls throughout, 1: rises throughout). step: value
-    at D = `at` over that at the D before it. share_of_peak: value at D = `at` over the largest.
+    at D = `at` over that at the D before it. steps: the same at every D but the first.
+    share_of_peak: value at D = `at` over the largest.
     These take no quantity: failures counts the points without a right result, wrong those with a
     wrong one, changing those whose second launch gave other bits.
     """
 
     kind: Literal[
-        "every", "peak", "peak_at", "trend", "step", "share_of_peak",
+        "every", "peak", "peak_at", "trend", "step", "steps", "share_of_peak",
         "failures", "wrong", "changing",
     ]  # fmt: skip
     of: Literal["tflops", "speedup", "err_rel", "registers"] | None = None
@@ -87,6 +89,11 @@ class Metric(_Part):
     def counts(self) -> bool:
         """Whether it is a number of points."""
         return self.kind in ("failures", "wrong", "changing")
+
+    @property
+    def by_place(self) -> bool:
+        """Whether it is a number per point."""
+        return self.kind in ("every", "steps")
 
     @property
     def opponent(self) -> Contestant:
@@ -142,7 +149,6 @@ class Claim(_Part):
     metric: Metric
     expect: Expect
     tolerance: float = Field(default=0.0, ge=0, lt=1)  # relative, widens both bounds
-    judge: Literal["value", "interval"] = "value"  # interval: its unfavourable end has to hold too
     hardware: list[str] = Field(default_factory=list)  # architectures, "sm_90"; none: any GPU
     gate: bool  # whether "does not hold" makes the command fail
     authors: str | None = None  # what the claim's authors measured, in their words
@@ -150,6 +156,13 @@ class Claim(_Part):
     differs: str | None = None  # what is different here, where that may change the verdict
     minutes: float = Field(gt=0)
     command: str
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest number allowed, tolerance included."""
+        low = -math.inf if self.expect.low is None else self.expect.low
+        high = math.inf if self.expect.high is None else self.expect.high
+        return low - self.tolerance * abs(low), high + self.tolerance * abs(high)
 
     @property
     def expected(self) -> str:
@@ -160,7 +173,7 @@ class Claim(_Part):
     @model_validator(mode="after")
     def _at_is_selected(self) -> Self:
         dims = sorted(self.select.headdim)
-        if not dims and self.metric.kind in ("trend", "peak_at"):
+        if not dims and self.metric.kind in ("trend", "peak_at", "steps"):
             raise ValueError(f"metric {self.metric.kind} needs select.headdim")
         known = dims[1:] if self.metric.kind == "step" else dims
         if self.metric.at is not None and self.metric.at not in known:

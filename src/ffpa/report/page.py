@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 
+from .checks import checks_told
 from .claims import Claim, load_claims
 from .compare import compare_results, comparison_table
 from .compare import summary as compare_summary
@@ -85,8 +86,9 @@ class Device:
         return f"this project's claims {summary(ours)}; the paper's {summary(papers)}"
 
     @property
-    def tests(self) -> str | None:
-        return tests_told(self.results)
+    def checks(self) -> list[str]:
+        """What the checks recorded beside the rows gave."""
+        return checks_told(self.results.folder, self.results.source_hash)
 
     @property
     def is_authors(self) -> bool:
@@ -98,8 +100,9 @@ class Device:
         return f"authors' rows ({self.results.name})" if self.is_authors else self.results.name
 
     @property
-    def stale(self) -> bool:
-        return any(experiment.stale for experiment in self.experiments)
+    def stale(self) -> str:
+        """The experiments with rows of other sources, as a command line names them."""
+        return ",".join(experiment.name for experiment in self.experiments if experiment.stale)
 
 
 def write_page(
@@ -197,17 +200,6 @@ def _device(
     table = comparison_table(comparisons).rename(columns=BESIDE)
     told = f"{compare_summary(comparisons)}, {len(left_out)} not comparable"
     return Device(results, verdicts, experiments, table if len(table) else None, told)
-
-
-def tests_told(results: Results) -> str | None:
-    """What the GPU tests recorded beside the rows gave; None where none were."""
-    path = results.folder / "gpu_tests.json"
-    if not path.exists():
-        return None
-    record = json.loads(path.read_text())
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in record["counts"].items())
-    stale = "" if record["source_hash"] == results.source_hash else "; STALE, of other sources"
-    return f"GPU tests of {record['finished'][:10]}: {counts}{stale}"
 
 
 def _reading_order(experiment: str) -> tuple[int, str]:

@@ -12,10 +12,12 @@ import pandas as pd
 
 from ffpa.extension import Instance
 from ffpa.problem import MAX_HEADDIM, Problem
+from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, find
 from ffpa_build import manifest
 
+from .checks import checks_told
 from .claims import load_claims
 from .ladder import ladder_caption, ladder_panel, ladder_table
 from .results import NoRowsError, Results
@@ -62,6 +64,12 @@ def results_block() -> str:
         return f"Not recorded yet: {error}.\n"
     verdicts = summary(judge_all(load_claims(), results))
     return f"{table}\n{caption}. In brackets: speed-up over SDPA EA. Claims: {verdicts}.\n"
+
+
+def checks_block() -> str:
+    """What the checks on the paper's device gave."""
+    told = checks_told(PAPER_FOLDER, tree_source_hash())
+    return "".join(f"* {line[0].upper()}{line[1:]}.\n" for line in told) or "Not recorded yet.\n"
 
 
 def ladder_block() -> str:
@@ -190,6 +198,7 @@ def _answer(fields: dict[str, Any], limits: DeviceLimits, instances: list[Instan
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "results": results_block,
+    "checks": checks_block,
     "support": support_block,
     "claims": claims_block,
     "matrix": matrix_block,

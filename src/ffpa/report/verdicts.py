@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pandas as pd
 from scipy import stats
@@ -14,7 +15,7 @@ from .claims import Claim, Metric, Select, Sizes, listed, span
 from .results import NoRowsError, Results, contestants_in, only
 from .tables import one_setting
 
-VerdictName = Literal["holds", "does not hold", "stale", "not tested here"]
+VerdictName = Literal["holds", "unclear", "does not hold", "stale", "not tested here"]
 
 # A contestant that was asked for these and failed counts against it; the other statuses say
 # that this machine cannot tell.
@@ -52,7 +53,10 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 
 def judge(claim: Claim, results: Results) -> Verdict:
-    """holds, does not hold, stale (rows of other sources), or not tested here with the reason."""
+    """By the intervals of what was measured: holds where they lie within the bounds, does not hold
+    where one lies outside, and unclear where one reaches over a bound. Else stale (rows of other
+    sources), or not tested here with the reason.
+    """
     if not results.rows:
         return Verdict(claim, "not tested here", "", "nothing recorded")
     if results.capability is None:
@@ -196,8 +200,8 @@ def _reduce(metric: Metric, values: pd.DataFrame) -> pd.DataFrame:
     """The numbers to hold against the bounds: lines of value, low, high."""
     if metric.kind == "every":
         return values
-    places = list(values.index)
-    by_place = dict(zip(places, values["value"].tolist(), strict=True))
+    by_place: dict[Any, float] = values["value"].to_dict()
+    places = list(by_place)
     peak = max(places, key=lambda place: by_place[place])
     match metric:
         case Metric(kind="peak"):
@@ -207,10 +211,24 @@ def _reduce(metric: Metric, values: pd.DataFrame) -> pd.DataFrame:
         case Metric(kind="trend"):
             return _exact(stats.kendalltau(places, list(by_place.values())).statistic)
         case Metric(kind="step", at=int(at)):
-            return _exact(by_place[at] / by_place[places[places.index(at) - 1]])
+            return _ratio(values, at, places[places.index(at) - 1])
         case Metric(kind="share_of_peak", at=int(at)):
-            return _exact(by_place[at] / by_place[peak])
+            return _exact(1.0) if at == peak else _ratio(values, at, peak)
+        case Metric(kind="steps"):
+            pairs = itertools.pairwise(places)
+            return pd.concat([_ratio(values, after, before) for before, after in pairs])
     raise AssertionError(f"metric {metric.kind} is not a number by place")
+
+
+def _ratio(values: pd.DataFrame, place: int, under: int) -> pd.DataFrame:
+    """One place over another, by the far ends of their intervals, at `place`."""
+    value, low, high = (values[name].to_dict() for name in ("value", "low", "high"))
+    numbers = {
+        "value": value[place] / value[under],
+        "low": low[place] / high[under],
+        "high": high[place] / low[under],
+    }
+    return pd.DataFrame(numbers, index=[place])
 
 
 def _exact(number: float) -> pd.DataFrame:
@@ -218,22 +236,22 @@ def _exact(number: float) -> pd.DataFrame:
 
 
 def _compare(claim: Claim, numbers: pd.DataFrame, why: str = "") -> Verdict:
-    low, high, slack = claim.expect.low, claim.expect.high, claim.tolerance
-    strict = claim.judge == "interval"
-    least, most = numbers["low" if strict else "value"], numbers["high" if strict else "value"]
-    outside = pd.Series(False, index=numbers.index)
-    if low is not None:
-        outside |= least < low - slack * abs(low)
-    if high is not None:
-        outside |= most > high + slack * abs(high)
+    low, high = claim.bounds
+    least, most = numbers["low"], numbers["high"]
+    outside = (most < low) | (least > high)
+    doubtful = ~outside & ((least < low) | (most > high))
     measured = span(numbers["value"].min(), numbers["value"].max())
-    if strict:
+    if not (least.equals(numbers["value"]) and most.equals(numbers["value"])):
         measured += f" (intervals {span(least.min(), most.max())})"
-    if claim.metric.kind == "every" and outside.any():
-        where = numbers.index[outside]
-        bad = "outside at " + ("every point" if outside.all() else _places(where))
-        why = "; ".join(part for part in (bad, why) if part)
-    return Verdict(claim, "does not hold" if outside.any() else "holds", measured, why)
+    told = [
+        f"{word} at " + ("every point" if there.all() else _places(numbers.index[there]))
+        for word, there in (("outside", outside), ("an interval reaches over the bound", doubtful))
+        if there.any() and claim.metric.by_place
+    ]
+    name: VerdictName = "holds"
+    if outside.any() or doubtful.any():
+        name = "does not hold" if outside.any() else "unclear"
+    return Verdict(claim, name, measured, "; ".join([*told, why] if why else told))
 
 
 def _reasons(points: pd.DataFrame) -> str:
