@@ -11,11 +11,11 @@ import yaml
 from synthetic import ENV_HASH, OTHER_SOURCES, SOURCES, row
 
 from ffpa.record import Row
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report.__main__ import main
 from ffpa.report.claims import Claim, Expect, load_claims
 from ffpa.report.results import Results
-from ffpa.report.verdicts import Verdict, judge
+from ffpa.report.verdicts import Verdict, judge, judge_all
 from paper_figures.build import SHEETS
 
 DIMS = [320, 512, 576, 1024]
@@ -230,6 +230,14 @@ def test_project_claims_point_at_things_that_exist(entry: Claim) -> None:
         assert any(point.items() >= changed(entry).items() for point in points)
     assert not (entry.source == "paper" and entry.gate)
     assert (entry.source == "ours") or (entry.authors and entry.setting)
+
+
+def test_this_projects_claims_gate_as_far_as_the_committed_rows_bear_them_out() -> None:
+    results = Results.load(PAPER_FOLDER)
+    for verdict in judge_all([one for one in load_claims() if one.source == "ours"], results):
+        told = f"{verdict.claim.id}: {verdict.measured}; {verdict.why}"
+        assert not verdict.fails, f"{told}: it does not hold, so set gate: false and say why"
+        assert verdict.claim.gate or verdict.name != "holds", f"{told}: it holds, so set gate: true"
 
 
 def peer_rows() -> list[Row]:
