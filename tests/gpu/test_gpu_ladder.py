@@ -10,6 +10,7 @@ from ffpa.errors import UnsupportedFeatureError
 pytestmark = pytest.mark.gpu
 
 STEPS = [instance for instance in INSTANCES if instance["id"].startswith("ladder-")]
+WIDE_TILES = 4  # from this step on tiles have 128 keys, up to the next
 SOFTMAX = 7  # from this step on exponents have another base, so the bits differ from those before
 
 
@@ -18,9 +19,9 @@ def number_of(instance):
 
 
 def first_alike(instance):
-    """The first step with the same arithmetic; step 1 stands alone."""
+    """The first step with the same arithmetic: tiles of as many keys, and the same softmax."""
     number = number_of(instance)
-    first = 1 if number == 1 else SOFTMAX if number >= SOFTMAX else 2
+    first = max(step for step in (1, 2, WIDE_TILES, SOFTMAX) if step <= number)
     return next(
         other
         for other in STEPS
