@@ -44,7 +44,7 @@ nox --session build -- --allow-spills
 step 'one shape by the CPU model, with the image in its environment'
 python experiments/run.py d=576 acc=f32
 grep -q '"kernel"' /results/cpu/*.jsonl
-grep -q "$FFPA_IMAGE" /results/cpu/environment.json || fail 'environment.json lacks the image'
+grep -qF "$FFPA_IMAGE" /results/cpu/environment.json || fail 'environment.json lacks the image'
 
 step 'figures equal those that are committed, byte for byte'
 nox --session figures
