@@ -67,9 +67,9 @@ def search(settings: TuneSettings, arguments: list[str]) -> int:
         sys.executable, "experiments/run.py", "name=tune", "kernels=tune", "baselines=none",
         f"acc={acc}", f"results_dir={folder}", *arguments,
     ]  # fmt: skip
-    code = subprocess.run(
-        command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree / "src")}
-    ).returncode
+    python_path = [str(tree / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(python_path)}
+    code = subprocess.run(command, cwd=tree, env=environment).returncode
     rows = [row for path in folder.glob("*/tune.jsonl") for row in load_rows(path)]
     console().print(winner(settings, [one.variant for one in kept], rows))
     return code
