@@ -55,8 +55,8 @@ def parse(listing: Iterable[str]) -> Code:
     return code
 
 
-# What nvcc 13.0 spills, in bytes, in kernels that the recorded rows were measured with. To be mended
-# with the next recording, since that makes the rows stale; more is an error.
+# What nvcc 13.0 spills, in bytes, in kernels that the recorded rows were measured with. To be
+# mended with the next recording, since that makes the rows stale; more is an error.
 KNOWN_SPILLS = {
     ("ladder-1-base/d128/bf16/f32", "90"): 208,
     ("ladder-1-base/d128/fp16/f32", "90"): 208,
