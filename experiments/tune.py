@@ -28,6 +28,7 @@ from ffpa.measure.tuning import (
 )
 from ffpa.record import Row, load_rows, results_dir
 from ffpa.settings import SettingsError, check, chosen
+from ffpa_build.python_path import importing_first
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("kernel", "fields", "dry_run", "tune")  # settings that run.py does not know
@@ -67,9 +68,7 @@ def search(settings: TuneSettings, arguments: list[str]) -> int:
         sys.executable, "experiments/run.py", "name=tune", "kernels=tune", "baselines=none",
         f"acc={acc}", f"results_dir={folder}", *arguments,
     ]  # fmt: skip
-    python_path = [str(tree / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(python_path)}
-    code = subprocess.run(command, cwd=tree, env=environment).returncode
+    code = subprocess.run(command, cwd=tree, env=importing_first(tree / "src")).returncode
     rows = [row for path in folder.glob("*/tune.jsonl") for row in load_rows(path)]
     console().print(winner(settings, [one.variant for one in kept], rows))
     return code

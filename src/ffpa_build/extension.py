@@ -29,6 +29,7 @@ from .host import find_compiler
 from .jobs import job_count
 from .options import Options
 from .plan import Folder, ninja_text
+from .python_path import importing_first
 from .sources import source_hash
 from .toolchain import Toolchain, find_toolchain
 
@@ -87,10 +88,8 @@ def _facts(tools: Toolchain, selection: generate.Selection, folder: Folder) -> d
 
 
 def _run_ninja(tools: Toolchain, folder: Path, jobs: int) -> None:
-    python_path = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(python_path)}
     command = [str(tools.ninja), "-C", str(folder), "-j", str(jobs)]
-    if subprocess.run(command, env=environment).returncode:
+    if subprocess.run(command, env=importing_first(ROOT / "src")).returncode:
         raise BuildError("compiling failed: the compiler's message is above")
 
 
