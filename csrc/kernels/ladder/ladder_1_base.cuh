@@ -71,10 +71,9 @@ __global__ void __launch_bounds__(Kernel::num_threads, LADDER_1_CTAS_PER_SM)
     const T* source = static_cast<const T*>(matrix) + batch * strides.batch + head * strides.head +
                       (first_row + row) * strides.row + column;
     uint4 chunk[kPasses];
-    for (int i = 0; i < kPasses; ++i) {
+    for (int i = 0; i < kPasses; ++i, source += kRows * strides.row) {
       const bool valid = first_row + row + i * kRows < seqlen && column < params.headdim;
-      chunk[i] =
-          valid ? *reinterpret_cast<const uint4*>(source + i * kRows * strides.row) : uint4{};
+      chunk[i] = valid ? *reinterpret_cast<const uint4*>(source) : uint4{};
     }
     for (int i = 0; i < kPasses; ++i)
       *reinterpret_cast<uint4*>(tile + place(row + i * kRows, column)) = chunk[i];
