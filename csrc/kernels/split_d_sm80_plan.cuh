@@ -96,7 +96,6 @@ struct SplitDSm80Plan {
   static_assert(kConfig.Bk % (kWarpsN == 8 ? 32 : 16) == 0);
   static_assert(kOffsetQ % 128 == 0 && kSlotBytes % 128 == 0 && kBytesQ % 128 == 0);
   static_assert(sizeof(RingBarriers<kConfig.stages + kConfig.stages_v>) <= kBarrierBytes);
-  static_assert(!kConfig.masks || !kF16Scores, "Q may not be scaled before the mask is added");
   static_assert(!kF16Scores || !kStreamsQ, "F16 scores need Q scaled in shared memory");
   static_assert(kConfig.q_in != QPlace::registers || kSlicesK == 1,
                 "registers have no addresses to step through slices by");

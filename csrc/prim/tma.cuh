@@ -21,7 +21,7 @@ struct BoxOrigin {
 // One box, or several side by side from box `panel` on (make_panel_map). Completes as bytes on
 // `full`, the whole boxes even where they reach beyond the tensor.
 __device__ __forceinline__ void tma_load_panels(const CUtensorMap& map, void* smem, Barrier& full,
-                                                const BoxOrigin& origin, int panel = 0) {
+                                                const BoxOrigin& origin, int panel) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(smem)),

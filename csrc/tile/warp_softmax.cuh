@@ -10,8 +10,6 @@
 // power of two scales F16 sums without rounding.
 #pragma once
 
-#include <cstdint>
-
 #include "prim/math.cuh"
 
 namespace ffpa {

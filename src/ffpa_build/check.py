@@ -55,20 +55,11 @@ def parse(listing: Iterable[str]) -> Code:
     return code
 
 
-# What nvcc 13.0 spills, in bytes, in kernels that the recorded rows were measured with. To be
-# mended with the next recording, since that makes the rows stale; more is an error.
-KNOWN_SPILLS = {
-    ("ladder-1-base/d128/bf16/f32", "90"): 208,
-    ("ladder-1-base/d128/fp16/f32", "90"): 208,
-}
-
-
-def spills(info: dict[str, Any], known: bool = False) -> Iterator[str]:
-    """One sentence for each kernel that spills registers, beyond or within KNOWN_SPILLS."""
+def spills(info: dict[str, Any]) -> Iterator[str]:
+    """One sentence for each kernel that spills registers."""
     for name, by_arch in info["kernels"].items():
         for arch, resources in by_arch.items():
-            spilled = resources["spill_bytes"]
-            if spilled and (spilled <= KNOWN_SPILLS.get((name, arch), 0)) == known:
+            if spilled := resources["spill_bytes"]:
                 yield f"{name} on sm_{arch} spills {spilled} bytes of registers"
 
 
@@ -189,9 +180,6 @@ def main() -> None:
     print(*table(info), sep="\n")
     for name, texts in info["warnings"].items():
         print(*(f"warning: {name}: {text}" for text in texts), sep="\n", file=sys.stderr)
-    known = list(spills(info, known=True))
-    for text in known:
-        print(f"warning: {text}, as known", file=sys.stderr)
     spilling = list(spills(info))
     for text in spilling:
         print(f"{'warning' if options.allow_spills else 'error'}: {text}", file=sys.stderr)
@@ -199,7 +187,7 @@ def main() -> None:
         print(f"error: {problem}", file=sys.stderr)
     if found or (spilling and not options.allow_spills):
         sys.exit(1)
-    count = f"{len(spilling + known)} of them spill" if spilling or known else "no spills"
+    count = f"{len(spilling)} of them spill" if spilling else "no spills"
     built = build_info.counted(len(info["kernels"]), info["kernel_filter"])
     print(f"{built}: instructions and accumulators as meant, {count}")
 

@@ -74,9 +74,9 @@ def build() -> list[extension.Instance]:
             for type_ in types
         ),
         *(
-            instance("split_d-sm80", d, dtype, "f32", ["80", "90"], 163840, "masked")
+            instance("split_d-sm80", d, *type_, ["80", "90"], 163840, "masked")
             for d in (256, 1024)
-            for dtype in DTYPES
+            for type_ in types
         ),
         *(
             instance("split_kv-sm80", d, dtype, "f32", ["80", "90"], Br=rows)

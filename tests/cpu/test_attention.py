@@ -142,9 +142,9 @@ REFUSED = {
         ValueError,
         ("attn_mask is on meta", "query on cpu"),
     ),
-    "a mask and F16 sums": (
+    "a mask, F16 sums and a kernel without": (
         tensors(),
-        {"attn_mask": torch.ones(6, 6, dtype=torch.bool), "acc": "f16"},
+        {"attn_mask": torch.ones(6, 6, dtype=torch.bool), "acc": "f16", "kernel": "split_d-sm90"},
         NotImplementedError,
         ("attn_mask is given", "acc=f16", "acc=f32"),
     ),

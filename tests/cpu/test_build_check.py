@@ -104,17 +104,6 @@ def test_a_spill_is_named():
     assert list(check.spills(info())) == []
 
 
-def test_a_spill_that_is_known_is_no_more_than_it_was(monkeypatch):
-    monkeypatch.setattr(check, "KNOWN_SPILLS", {(SM80, "80"): 8})
-    as_known, more = (info(kernels={SM80: {"80": resources("_Zmma", size)}}) for size in (8, 12))
-    assert list(check.spills(as_known)) == []
-    assert list(check.spills(as_known, known=True)) == [
-        f"{SM80} on sm_80 spills 8 bytes of registers"
-    ]
-    assert list(check.spills(more)) == [f"{SM80} on sm_80 spills 12 bytes of registers"]
-    assert list(check.spills(more, known=True)) == []
-
-
 def test_the_table_sums_up_kernels_of_a_kind():
     lines = list(check.table(info()))
     assert lines[1].split() == ["split_d-sm80", "bf16", "f32", "80", "1", "128-128", "0"]

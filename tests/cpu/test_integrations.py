@@ -113,6 +113,24 @@ class TestTransformers:
             assert compiled(q, k, k).equal(expected)
         assert len(emulator.launches) == 6
 
+    @torch.no_grad()
+    def test_compiled_a_position_bias_goes_to_torch(self, emulator):
+        from ffpa.integrations.transformers import attention_forward
+
+        layer = torch.nn.Module()
+        layer.is_causal = True
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda q, bias: attention_forward(layer, q, q, q, None, position_bias=bias)[0],
+            fullgraph=True, backend="aot_eager",
+        )  # fmt: skip
+        q, bias = torch.randn(1, 2, LENGTH, 64).half(), torch.randn(1, 2, LENGTH, LENGTH).half()
+        with pytest.warns(FallbackWarning, match="position bias"):
+            out = compiled(q, bias)
+        with pytest.warns(FallbackWarning, match="position bias"):
+            expected = attention_forward(layer, q, q, q, None, position_bias=bias)[0]
+        assert out.equal(expected) and not emulator.launches
+
     def test_a_softcap_raises(self):  # N14
         from ffpa.integrations.transformers import attention_forward
 

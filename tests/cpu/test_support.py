@@ -125,6 +125,8 @@ def test_a_build_of_that_kernel_alone_uses_it_for_many_queries():
     [
         (H200, {"headdim": 200}, "split_d-sm80/d256/fp16/f32/masked"),
         (H200, {"headdim": 512}, "split_d-sm80/d1024/fp16/f32/masked"),
+        (H200, {"headdim": 200, "acc": "f16"}, "split_d-sm80/d256/fp16/f16/masked"),
+        (A100, {"headdim": 512, "seqlen_q": 1, "acc": "f16"}, "split_d-sm80/d1024/fp16/f16/masked"),
         (A100, {"headdim": 512, "seqlen_q": 1}, "split_kv-sm80/d512/fp16/f32"),
         (RTX4090, {"headdim": 512}, "split_kv-sm80/d512/fp16/f32"),  # less memory
         (H200, {"kernel": "split_kv-sm80"}, "split_kv-sm80/d512/fp16/f32"),
@@ -146,7 +148,12 @@ def test_only_a_mask_takes_what_is_there_for_masks():
 
 
 @pytest.mark.parametrize(
-    "question", [{"acc": "f16"}, {"kernel": "split_d-sm90"}, {"kernel": "naive"}]
+    "question",
+    [
+        {"kernel": "split_d-sm90"},
+        {"kernel": "split_d-sm90", "acc": "f16"},
+        {"kernel": "naive"},
+    ],
 )
 def test_masks_are_refused_in_words(question):
     refused = ask(masked=True, **question)

@@ -68,7 +68,7 @@ def attention_forward(
         strict = not torch.compiler.is_compiling()
         out = sdpa(query, key, value, attention_mask, dropout, causal, scaling, True, strict=strict)
     except UnsupportedError as error:
-        reason = str(error)
+        reason = error.args[0]  # torch 2.10 cannot compile str(error)
     else:
         return out.transpose(1, 2).contiguous(), None
     fell_back(reason, stacklevel=2)

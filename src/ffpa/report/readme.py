@@ -160,6 +160,7 @@ MATRIX_CALLS: dict[str, dict[str, Any]] = {
     **{
         f"fp16, `acc={acc}`": {"dtype": "fp16", "acc": acc} for acc in manifest.ACCS if acc != "f32"
     },
+    "fp16, `acc=f16`, with `attn_mask`": {"dtype": "fp16", "acc": "f16", "masked": True},
 }
 
 
