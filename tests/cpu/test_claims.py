@@ -142,6 +142,15 @@ def test_why_a_claim_was_not_tested(recorded: list[Row], capability: str | None,
     assert why in verdict.why
 
 
+def test_times_with_the_hosts_own_judge_nothing() -> None:
+    """One sample of twenty does not matter, every fifth does."""
+    entry = claim({"kind": "every", **TFLOPS}, {"low": 0})
+    assert judged(entry, rows(late=1, requeued=7)).name == "holds"
+    verdict = judged(entry, rows(late=4, requeued=7))
+    assert verdict.name == "not tested here"
+    assert verdict.why == "the times hold the host's own at D = 320, 512, 576, 1024"
+
+
 def write_claims(path: Path, *entries: Claim) -> Path:
     path.write_text(yaml.safe_dump([entry.model_dump(mode="json") for entry in entries]))
     return path

@@ -278,6 +278,16 @@ def test_throttled_points_are_hollow_and_unpaired_ones_a_gap(tmp_path: Path) -> 
     assert [(text.get_position()[0], text.get_text()) for text in strip.texts] == [(576, "–")]
 
 
+def test_times_that_hold_the_hosts_own_are_named_under_the_figure(tmp_path: Path) -> None:
+    rows = [
+        synthetic.row("sdpa-efficient", None, 512, 130.0, late=1),  # of twenty
+        synthetic.row("flash-attn-4", None, 512, 200.0, late=20),
+    ]
+    results = Results.load(synthetic.write(tmp_path / "gpu", rows), synthetic.SOURCES)
+    notes = notes_of(results, headdim_panel(results.frame("headdim")), "tflops", "B=1")
+    assert "with the host's own time: flash-attn 4" in notes
+
+
 def captions_and_data(built: Path, name: str) -> tuple[str, pd.DataFrame]:
     entries = json.loads((built / "figures.json").read_text())
     (caption,) = [entry["caption"] for entry in entries if entry["name"] == name]

@@ -201,4 +201,6 @@ def to_row(entry: Entry, rounds: Rounds, settings: Settings, session: Session) -
         sm_clock_mhz=series.median_state("sm_clock_mhz"),
         power_w=series.median_state("power_w"),
         power_capped=series.power_capped,
+        requeued=series.requeued if timed else None,
+        late=series.late if timed else None,
     )

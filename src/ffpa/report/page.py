@@ -166,7 +166,10 @@ def experiment_table(frame: pd.DataFrame) -> pd.DataFrame:
             "largest error": _numbers(frame["err_max"], ".2e"),
             "rounds": frame["samples"].map(str),
             "processes": frame["processes"].map(str),
-            "discarded": frame["discarded"].map(lambda count: str(count) if count else GAP),
+            **{
+                name: frame[name].map(lambda count: str(count) if count else GAP)
+                for name in ("discarded", "requeued", "late")
+            },
             "ran": frame["backend"],
             "reason": frame["reason"].replace("", GAP),
         }

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from .claims import Claim, Metric, Select, Sizes, listed, span
-from .results import NoRowsError, Results, contestants_in, only
+from .results import LATE_SHARE, NoRowsError, Results, contestants_in, only
 from .tables import one_setting
 
 VerdictName = Literal["holds", "unclear", "does not hold", "stale", "not tested here"]
@@ -93,6 +93,10 @@ def _judge_points(
     idle = points[~points["counts"].astype(bool)]
     if len(idle):
         return Verdict(claim, "not tested here", "", _reasons(idle))
+    late = points[points["late"] > LATE_SHARE * points["samples"]]
+    if len(late) and claim.metric.of in ("tflops", "speedup"):
+        why = f"the times hold the host's own at {_places(late['place'])}"
+        return Verdict(claim, "not tested here", "", why)
     values, note = _quantity(claim, points, frame, results)
     if (blank := values[values["value"].isna()]).size:
         why = f"no {_lacking(claim.metric)} for {_places(blank.index)}"
