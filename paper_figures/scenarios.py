@@ -10,7 +10,7 @@ import yaml
 from matplotlib.axes import Axes
 
 from ffpa.record.store import REPOSITORY
-from ffpa.report.names import EFFICIENT
+from ffpa.report.names import CEILING_PREFIX, EFFICIENT, Contestant
 from ffpa.report.results import Results, contestants_in, only
 from ffpa.report.tables import GAP, stale_notes
 
@@ -19,6 +19,7 @@ from .parts import GAP_MARKS, finish, height, marked, notes_of, running, some, w
 from .sheet import Sheet, save_table
 
 NAME, TABLE_NAME, LINE = "scenarios", "scenarios_table", 0.2
+COPY = Contestant(f"{CEILING_PREFIX}copy")
 Key = tuple[object, ...]
 
 
@@ -106,6 +107,8 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         table[contestant.label] = _cells(only(panel, contestant), table["scenario"])
     save_table(table, folder, TABLE_NAME)
     sentences = [f"{results.device}; medians in TFLOP/s (speed-up over {EFFICIENT.label})"]
+    if COPY in contestants_in(panel):
+        sentences.append(f"{COPY.label}: attention that took as long as a copy of as many bytes")
     if idle:
         sentences.append(f"could run none: {', '.join(idle)}")
     return "; ".join(sentences + stale_notes(panel))

@@ -15,8 +15,8 @@ Launch = Callable[[], object]
 # Spun on the device before the first event (about 0.2 ms), so that the host has queued launch and
 # events by the time they run and its own speed stays out of the sample. Where the host was late all
 # the same the launch is repeated, and late a second time, with twice the spin. It stays at what was
-# enough, for all contestants alike; what a spin of about 3 ms does not cover is a launch that itself
-# waits for the device, whose samples are taken as they are and marked.
+# enough, for all contestants alike. What a spin of about 3 ms does not cover is a launch that waits
+# for the device itself: its samples are taken as they are, and marked.
 QUEUE_CYCLES = 400_000
 MOST_QUEUE_CYCLES = 16 * QUEUE_CYCLES
 TRIES = 2  # launches with one spin
