@@ -70,11 +70,11 @@ def judge(claim: Claim, results: Results) -> Verdict:
     except NoRowsError:
         return Verdict(claim, "not tested here", "", f"no rows of {claim.experiment}")
     points = _selected(frame, claim.select)
-    if untried := _untried(claim.select, points):
-        return Verdict(claim, "not tested here", "", f"no rows for {untried}")
     if points.empty:
         why = f"no rows of {claim.experiment} with {claim.select}"
         return Verdict(claim, "not tested here", "", why)
+    if untried := _untried(claim.select, points):
+        return Verdict(claim, "not tested here", "", f"no rows for {untried}")
     verdict = _judge_points(claim, points, frame, results)
     if points["stale"].any() and verdict.name != "not tested here":
         return Verdict(claim, "stale", verdict.measured, "recorded with other kernel sources")
