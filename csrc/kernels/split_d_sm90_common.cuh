@@ -36,6 +36,7 @@ struct SplitDSm90Config {
   int piece_keys = 32;      // of V
   int behind = 1;
   bool own_first = false;  // pair: PV over the own keys before the next scores, to save registers
+  int query_boxes = 0;     // pair, quartet: boxes of 64 columns of Q that are kept in registers
   bool masks = false;      // takes an attn_mask; without, it costs nothing
 };
 

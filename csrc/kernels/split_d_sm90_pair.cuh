@@ -1,9 +1,10 @@
 // split_d-sm90, a cluster of two CTAs for 128 query rows: for O too wide for one CTA's registers.
 //
-// Both CTAs hold Q. A step takes 128 keys: CTA c computes the scores of its 64 of them and owns
-// half the columns of O, so that K and V come from L2 once for 128 rows and no product is done
-// twice. What they tell each other, warpgroup to warpgroup of the same rows: the maxima of their
-// scores, so that both take the same base, and P, as the fragments that wgmma takes from registers.
+// Both CTAs hold Q, some boxes of its columns in registers. A step takes 128 keys: CTA c computes
+// the scores of its 64 of them and owns half the columns of O, so that K and V come from L2 once
+// for 128 rows and no product is done twice. What they tell each other, warpgroup to warpgroup of
+// the same rows: the maxima of their scores, so that both take the same base, and P, as the
+// fragments that wgmma takes from registers.
 //
 // K and V pass as pieces (split_d_sm90_pair_plan.cuh) in the order of use: K(j+1), then V(j) of the
 // own keys and of the peer's. A step of a warpgroup:
@@ -81,6 +82,9 @@ struct SplitDSm90Pair {
     cudaError_t status = make_piece_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br,
                                         kBoxColumns, Plan::kQBoxes);
     if (status != cudaSuccess) return status;
+    status = make_piece_map(pair.q_piece, dtype, params.q, q_shape, params.q_strides, Br,
+                            Plan::kQPieceColumns, 1);
+    if (status != cudaSuccess) return status;
     status = make_piece_map(pair.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys,
                             kBoxColumns, Plan::kKBoxes);
     if (status != cudaSuccess) return status;
@@ -119,9 +123,9 @@ struct SplitDSm90Pair {
     if constexpr (Plan::kSideColumns > 0) {
       const bool has_side = columns > Plan::kVColumns;
       shape.columns = has_side ? columns - Plan::kVColumns : std::min(columns, Plan::kSideColumns);
-      status = make_piece_map(maps.v_side, dtype,
-                              element_at(params.v, has_side ? first + Plan::kVColumns : first),
-                              shape, params.v_strides, Plan::kKeys, Plan::kSideColumns, 1);
+      status = make_piece_map(
+          maps.v_side, dtype, element_at(params.v, has_side ? first + Plan::kVColumns : first),
+          shape, params.v_strides, Plan::kSideKeys, Plan::kSideBoxColumns, Plan::kSideBoxes);
       if (status != cudaSuccess) return status;
     }
     return cudaSuccess;

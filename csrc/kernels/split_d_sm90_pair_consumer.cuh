@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/split_d_sm90_pair_plan.cuh"
+#include "kernels/split_d_sm90_query_fragments.cuh"
 #include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/cluster.cuh"
 #include "prim/wgmma.cuh"
@@ -15,6 +16,7 @@ namespace ffpa {
 template <class Plan>
 struct SplitDSm90PairConsumer {
   using Smem = typename Plan::Smem;
+  using Query = QueryFragments<Plan>;
   using Scores = typename Plan::Scores;
   using Weights = typename Plan::Weights;
   using Output = typename Plan::Output;
@@ -62,7 +64,7 @@ struct SplitDSm90PairConsumer {
   }
 
   // S = Q·Kᵀ; `before` as in piece_issued().
-  __device__ __forceinline__ void issue_scores(Scores& scores, int before) {
+  __device__ __forceinline__ void issue_scores(Scores& scores, const Query& query, int before) {
     const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer}.begin());
 #pragma unroll
     for (int i = 0; i < Plan::kKPieces; ++i) {
@@ -73,10 +75,16 @@ struct SplitDSm90PairConsumer {
         const int in_piece = d / kBoxColumns;
         const int box = i * Plan::kKBoxes + in_piece;
         const int in_box = d % kBoxColumns * 2;
-        if (box == Plan::kQBoxes) break;
-        WgmmaInstruction<Plan::dtype, Plan::kKeys, false>::ss(
-            scores.reg, q.at(box * Plan::kQBoxBytes + in_box),
-            k.at(in_piece * Plan::kKBoxBytes + in_box), i + d > 0);
+        if (box == Plan::kBoxes) break;
+        using Product = WgmmaInstruction<Plan::dtype, Plan::kKeys, false>;
+        const uint64_t k_step = k.at(in_piece * Plan::kKBoxBytes + in_box);
+        if (box < Plan::kQRegisterBoxes) {
+          Product::rs(scores.reg, query.reg[box * kBoxColumns / 16 + in_box / 32], k_step,
+                      i + d > 0);
+        } else {
+          Product::ss(scores.reg, q.at((box - Plan::kQRegisterBoxes) * Plan::kQBoxBytes + in_box),
+                      k_step, i + d > 0);
+        }
       }
       piece_issued(before + i);
     }
@@ -89,14 +97,15 @@ struct SplitDSm90PairConsumer {
     const uint8_t* const v_smem = next_piece("consumer: V piece full");
     if (piece < Plan::kSidePieces) {
       if constexpr (Plan::kSidePieces > 0) {
-        const auto v = sum_down_columns<Plan::kSideColumns>(v_smem, 0);
+        constexpr int kSteps = Plan::kSideKeys / 16;
+        const auto v = sum_down_columns<Plan::kSideBoxColumns>(v_smem, Plan::kSideBoxBytes);
         auto* const side = output.reg + output.kRegisters * Plan::kVColumns / Plan::kColumns;
 #pragma unroll
-        for (int step = 0; step < Plan::kSteps; ++step) {
-          const uint32_t (&p)[4] = weights(step);
+        for (int i = 0; i < kSteps; ++i) {
+          const uint32_t (&p)[4] = weights(piece * kSteps + i);
           wgmma_fence();
           WgmmaInstruction<Plan::dtype, Plan::kSideColumns, true>::rs(
-              side, p, v.at(step * 16 * Plan::kSideColumns * 2), 1);
+              side, p, v.at(i * 16 * Plan::kSideBoxColumns * 2), 1);
         }
       }
     } else {
@@ -194,6 +203,7 @@ struct SplitDSm90PairConsumer {
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
     const int own_keys = rank * Plan::kKeys;
 
+    Query query;
     Scores scores;
     Weights weights;
     Output output;
@@ -213,8 +223,9 @@ struct SplitDSm90PairConsumer {
       send_maxima(max);
     };
 
+    take_fragments(query, *this, consumer * kWarpgroupRows);
     query_rows.take(round, problem.q_factor);
-    issue_scores(scores, 0);
+    issue_scores(scores, query, 0);
     drain(scores);
     tell_maxima(block);
     take_maxima(max);
@@ -227,12 +238,12 @@ struct SplitDSm90PairConsumer {
     for (; block > 0; --block) {
       if constexpr (Plan::kOwnFirst) {
         issue_own_output(output, weights, 0);
-        issue_scores(scores, Plan::kBehind);
+        issue_scores(scores, query, Plan::kBehind);
         issue_peer_output(output, [&](int piece) {
           if (piece == Plan::kBehind - 1) tell_maxima(block - 1);
         });
       } else {
-        issue_scores(scores, 0);
+        issue_scores(scores, query, 0);
         issue_own_output(output, weights, Plan::kBehind);
         tell_maxima(block - 1);
         issue_peer_output(output, [](int) {});

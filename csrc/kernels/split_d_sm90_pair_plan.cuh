@@ -24,11 +24,17 @@ struct PairColumns {
 
 struct PairParams {
   PieceMap q;
+  PieceMap q_piece;
   PieceMap k;
   PairColumns columns[kPairCtas];
   int owned_columns;  // kColumns of V and O, or fewer whole boxes where headdim_v is short
   SplitDSm90Problem problem;
 };
+
+// The most keys, in halves of `keys`, of which `columns` columns fit in `bytes`.
+constexpr int piece_keys_within(int bytes, int columns, int keys) {
+  return keys * columns * 2 <= bytes ? keys : piece_keys_within(bytes, columns, keys / 2);
+}
 
 template <SplitDSm90Config kConfig>
 struct SplitDSm90PairPlan {
@@ -48,31 +54,44 @@ struct SplitDSm90PairPlan {
   static constexpr int kColumns = headdim / kPairCtas;  // of O that a CTA owns
 
   // K passes in pieces of all keys of a CTA and some columns; V in pieces of some keys and as many
-  // columns as one product takes, 256 at most. The columns beyond those, the side, have a piece of
-  // their own for all keys of a CTA.
-  static constexpr int kQBoxes = headdim / kBoxColumns;
+  // columns as one product takes, 256 at most. The columns beyond those, the side, have pieces of
+  // their own, of as many keys as fit in a slot.
+  static constexpr int kBoxes = headdim / kBoxColumns;
   static constexpr int kKBoxes = kConfig.piece_columns / kBoxColumns;
-  static constexpr int kKPieces = ceil_div(kQBoxes, kKBoxes);
+  static constexpr int kKPieces = ceil_div(kBoxes, kKBoxes);
   static constexpr int kSteps = kKeys / 16;
   static constexpr int kPieceSteps = kConfig.piece_keys / 16;
   static constexpr int kVBoxColumns = kColumns <= 256 && kColumns % kBoxColumns > 0 ? 32 : 64;
   static constexpr int kVBoxes = std::min(kColumns, 256) / kVBoxColumns;
   static constexpr int kVColumns = kVBoxes * kVBoxColumns;
   static constexpr int kSideColumns = kColumns - kVColumns;
-  static constexpr int kSidePieces = kSideColumns > 0 ? 1 : 0;
-  static constexpr int kVPieces = kSidePieces + kSteps / kPieceSteps;  // for the keys of one CTA
   static constexpr int kKBoxBytes = kKeys * kBoxColumns * 2;
   static constexpr int kVBoxBytes = kConfig.piece_keys * kVBoxColumns * 2;
-  static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
   static constexpr int kKPieceBytes = kKBoxes * kKBoxBytes;
   static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
-  static constexpr int kSidePieceBytes = kKeys * kSideColumns * 2;
-  static constexpr int kSlotBytes = std::max({kKPieceBytes, kVPieceBytes, kSidePieceBytes});
+  static constexpr int kSlotBytes = std::max(kKPieceBytes, kVPieceBytes);
+  static constexpr int kSideKeys = piece_keys_within(kSlotBytes, kSideColumns, kKeys);
+  static constexpr int kSideBoxColumns = kSideColumns % kBoxColumns > 0 ? 32 : 64;
+  static constexpr int kSideBoxes = kSideColumns / kSideBoxColumns;
+  static constexpr int kSideBoxBytes = kSideKeys * kSideBoxColumns * 2;
+  static constexpr int kSidePieces = kSideColumns > 0 ? kKeys / kSideKeys : 0;
+  static constexpr int kVPieces = kSidePieces + kSteps / kPieceSteps;  // for the keys of one CTA
+
+  // The first columns of Q come as pieces too, into registers (split_d_sm90_query_fragments.cuh).
+  static constexpr int kQRegisterBoxes = kConfig.query_boxes;
+  static constexpr int kQBoxes = kBoxes - kQRegisterBoxes;  // in shared memory
+  static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
+  static constexpr int kQPieceColumns = kQBoxBytes <= kSlotBytes ? kBoxColumns : kBoxColumns / 2;
+  static constexpr int kQPieceBytes = Br * kQPieceColumns * 2;
+  static constexpr int kQPieces = kQRegisterBoxes * kBoxColumns / kQPieceColumns;
+  static_assert(kQPieceBytes <= kSlotBytes || kQPieces == 0, "half a box of Q must fit in a slot");
+  static_assert(kQPieces <= kConfig.slots,
+                "all pieces of Q are in the ring before any is given back");
   static_assert(Br == kConsumers * kWarpgroupRows, "two warpgroups of 64 rows");
   static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
-  static_assert(kSideColumns <= kBoxColumns, "a CTA owns 320 columns at most");
+  static_assert(kSideColumns <= 256 && kSideKeys % 16 == 0, "a piece takes one product a step");
 
   // How many pieces the tensor cores may be behind the one being issued.
   static constexpr int kBehind = kConfig.behind;
@@ -106,6 +125,7 @@ struct SplitDSm90PairPlan {
 
   struct NamedBarrier {
     static constexpr int kQueryScaled = 1;  // + consumer: its rows of Q have their factor
+    static constexpr int kQueryTaken = 3;   // + consumer: its fragments of Q are in registers
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {

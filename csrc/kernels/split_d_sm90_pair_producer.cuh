@@ -42,27 +42,40 @@ struct SplitDSm90PairProducer {
 
   __device__ __forceinline__ void load_k(int key, int head, int batch) {
 #pragma unroll 1
-    for (int box = 0; box < Plan::kQBoxes; box += Plan::kKBoxes) {
+    for (int box = 0; box < Plan::kBoxes; box += Plan::kKBoxes) {
       load(params.k, Plan::kKBoxes, Plan::kKBoxBytes, box, key, head, batch);
     }
   }
 
   // V for the keys whose scores one CTA computes.
   __device__ __forceinline__ void load_v(const PairColumns& columns, int key, int head, int batch) {
-    if constexpr (Plan::kSidePieces > 0) {
-      load<Plan::kSideColumns>(columns.v_side, 1, Plan::kSidePieceBytes, 0, key, head, batch);
-    }
     const int end = key + Plan::kKeys;
+    if constexpr (Plan::kSidePieces > 0) {
+#pragma unroll 1
+      for (int side_key = key; side_key < end; side_key += Plan::kSideKeys) {
+        load<Plan::kSideBoxColumns>(columns.v_side, Plan::kSideBoxes, Plan::kSideBoxBytes, 0,
+                                    side_key, head, batch);
+      }
+    }
 #pragma unroll 1
     for (; key < end; key += 16 * Plan::kPieceSteps) {
       load<Plan::kVBoxColumns>(columns.v, Plan::kVBoxes, Plan::kVBoxBytes, 0, key, head, batch);
     }
   }
 
-  // What a tile of `count` steps needs: K of the last block, and then for each block V for the own
-  // and for the peer's keys, and K of the next block before or between them.
-  __device__ __forceinline__ void load_pieces(int count, int head, int batch) {
+  // What a tile needs: the columns of Q that consumers keep in registers, K of the last block, and
+  // then for each block V for the own and for the peer's keys, and K of the next block before or
+  // between them.
+  __device__ __forceinline__ void load_pieces(const QueryTile& tile) {
     const PairColumns& columns = params.columns[rank];
+    const int count = params.problem.key_blocks_of(tile, Plan::Bc).count;
+    const int head = tile.head / params.problem.heads_per_kv_head;
+    const int batch = tile.batch;
+#pragma unroll 1
+    for (int piece = 0; piece < Plan::kQPieces; ++piece) {
+      load<Plan::kQPieceColumns>(params.q_piece, 1, Plan::kQPieceBytes, piece, tile.first_row,
+                                 tile.head, batch);
+    }
 #pragma unroll 1
     for (int block = count; block >= 0; --block) {
 #pragma unroll 1
@@ -81,8 +94,8 @@ struct SplitDSm90PairProducer {
     smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
     if (!leader) return;
     smem.q_full.arrive_expecting(sizeof(smem.q));
-    tma_load_piece(params.q, smem.q[0], Plan::kQBoxes, Plan::kQBoxBytes, smem.q_full, 0,
-                   tile.first_row, tile.head, tile.batch);
+    tma_load_piece(params.q, smem.q[0], Plan::kQBoxes, Plan::kQBoxBytes, smem.q_full,
+                   Plan::kQRegisterBoxes, tile.first_row, tile.head, tile.batch);
   }
 
   __device__ __forceinline__ void run(int warp) {
@@ -90,10 +103,8 @@ struct SplitDSm90PairProducer {
     const int worker = blockIdx.x / kPairCtas;
     const int num_workers = gridDim.x / kPairCtas;
     if (warp == 0) {
-      problem.order.for_each_tile(worker, num_workers, [&](const QueryTile& tile, int) {
-        load_pieces(problem.key_blocks_of(tile, Plan::Bc).count,
-                    tile.head / problem.heads_per_kv_head, tile.batch);
-      });
+      problem.order.for_each_tile(worker, num_workers,
+                                  [&](const QueryTile& tile, int) { load_pieces(tile); });
     } else if (warp == 1) {
       problem.order.for_each_tile(worker, num_workers,
                                   [&](const QueryTile& tile, int round) { load_q(tile, round); });

@@ -1,10 +1,10 @@
 // split_d-sm90, a cluster of two CTAs for 64 query rows: for O and Q too wide for the pair.
 //
-// The four consumer warpgroups, the members, share the rows. Both CTAs hold Q. A step takes 256
-// keys: each member computes the scores of its 64 of them and owns a quarter of the columns of O.
-// Every byte of K and V is used by one member only, so that each has a ring of its own. They tell
-// each other the maxima of their scores, so that all take the same base, and P, as the fragments
-// that wgmma takes from registers.
+// The four consumer warpgroups, the members, share the rows. Both CTAs hold Q, each member some
+// boxes of its columns in registers. A step takes 256 keys: each member computes the scores of its
+// 64 of them and owns a quarter of the columns of O. Every byte of K and V is used by one member
+// only, so that each has a ring of its own. They tell each other the maxima of their scores, so
+// that all take the same base, and P, as the fragments that wgmma takes from registers.
 //
 // K and V pass as pieces, 64 keys × 64 columns of K and 16 keys × this member's columns of V, in
 // the order of use. A step of a member:
@@ -80,7 +80,10 @@ struct SplitDSm90Quartet {
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status = make_piece_map(quartet.q, dtype, params.q, q_shape, params.q_strides, Br,
-                                        kBoxColumns, Plan::kKPieces);
+                                        kBoxColumns, Plan::kQBoxes);
+    if (status != cudaSuccess) return status;
+    status = make_piece_map(quartet.q_piece, dtype, params.q, q_shape, params.q_strides, Br,
+                            kBoxColumns, 1);
     if (status != cudaSuccess) return status;
     status = make_piece_map(quartet.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys,
                             kBoxColumns, 1);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/split_d_sm90_quartet_plan.cuh"
+#include "kernels/split_d_sm90_query_fragments.cuh"
 #include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/cluster.cuh"
 #include "prim/opaque.cuh"
@@ -17,6 +18,7 @@ namespace ffpa {
 template <class Plan>
 struct SplitDSm90QuartetConsumer {
   using Smem = typename Plan::Smem;
+  using Query = QueryFragments<Plan>;
   using Scores = typename Plan::Scores;
   using Weights = typename Plan::Weights;
   using Output = typename Plan::Output;
@@ -62,7 +64,7 @@ struct SplitDSm90QuartetConsumer {
   }
 
   // S = Q·Kᵀ
-  __device__ __forceinline__ void issue_scores(Scores& scores) {
+  __device__ __forceinline__ void issue_scores(Scores& scores, const Query& query) {
     auto q = sum_along_rows(smem.q[0]);
     q.low = opaque(q.low);
 #pragma unroll
@@ -71,8 +73,13 @@ struct SplitDSm90QuartetConsumer {
       wgmma_fence();
 #pragma unroll
       for (int d = 0; d < kBoxColumns; d += 16) {
-        WgmmaInstruction<Plan::dtype, Plan::kKeys, false>::ss(
-            scores.reg, q.at(i * Plan::kQBoxBytes + d * 2), k.at(d * 2), i + d > 0);
+        using Product = WgmmaInstruction<Plan::dtype, Plan::kKeys, false>;
+        if (i < Plan::kQRegisterBoxes) {
+          Product::rs(scores.reg, query.reg[(i * kBoxColumns + d) / 16], k.at(d * 2), i + d > 0);
+        } else {
+          Product::ss(scores.reg, q.at((i - Plan::kQRegisterBoxes) * Plan::kQBoxBytes + d * 2),
+                      k.at(d * 2), i + d > 0);
+        }
       }
       piece_issued(i > 0);
     }
@@ -171,22 +178,19 @@ struct SplitDSm90QuartetConsumer {
   __device__ __forceinline__ void take_query() {
     smem.q_full.wait(round & 1, "consumer: Q full");
     if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
-      scale_query((Plan::kKPieces + 1 - consumer) / 2, smem.q[consumer], 2 * Plan::kQBoxBytes,
+      scale_query((Plan::kQBoxes + 1 - consumer) / 2, smem.q[consumer], 2 * Plan::kQBoxBytes,
                   params.problem.q_factor);
       named_barrier_sync(Plan::NamedBarrier::kQueryScaled, Plan::kConsumers * kWarpgroupThreads);
     }
   }
 
-  // Lets the next tile's Q come, once this member's products with this one are done.
-  __device__ __forceinline__ void give_back_query() {
-    if (elected()) smem.q_free.arrive();
-  }
-
   __device__ __forceinline__ void attend(const QueryTile& tile) {
     const SplitDSm90Problem& problem = params.problem;
+    const QueryRows<Plan> query_rows{smem, consumer};
     const KeyBlocks blocks = problem.key_blocks_of(tile, Plan::Bc);
     const int own_keys = member * Plan::kKeys;
 
+    Query query;
     Scores scores;
     Weights weights;
     Output output;
@@ -198,10 +202,11 @@ struct SplitDSm90QuartetConsumer {
     float factor[2];
     int block = blocks.count - 1;
 
+    take_fragments(query, *this, 0);
     take_query();
-    issue_scores(scores);
+    issue_scores(scores, query);
     drain(scores);
-    if (block == 0) give_back_query();
+    if (block == 0) query_rows.give_back();
     mask_scores<Plan>(scores, problem, tile, tile.first_row, block * Plan::Bc + own_keys,
                       block >= blocks.unmasked);
     row_max(scores, max);
@@ -214,10 +219,10 @@ struct SplitDSm90QuartetConsumer {
 
 #pragma unroll 1
     for (; block > 0; --block) {
-      issue_scores(scores);
+      issue_scores(scores, query);
       issue_own_output(output, weights, true);
       pin(scores);
-      if (block == 1) give_back_query();
+      if (block == 1) query_rows.give_back();
       mask_scores<Plan>(scores, problem, tile, tile.first_row, (block - 1) * Plan::Bc + own_keys,
                         block - 1 >= blocks.unmasked);
       row_max(scores, max);

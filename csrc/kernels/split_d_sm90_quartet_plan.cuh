@@ -18,6 +18,7 @@ constexpr int kQuartetMembers = 4;  // warpgroups that share a query tile
 
 struct QuartetParams {
   PieceMap q;
+  PieceMap q_piece;
   PieceMap k;
   PieceMap v[kQuartetMembers];  // of each member's columns
   SplitDSm90Problem problem;
@@ -34,8 +35,8 @@ struct SplitDSm90QuartetPlan {
 
   static constexpr int kConsumers = kQuartetMembers / kQuartetCtas;  // of a CTA
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = 240;
 
   static constexpr int kSlots = kConfig.slots;
   static constexpr int kKeys = Bc / kQuartetMembers;  // whose scores a member computes in a step
@@ -46,6 +47,11 @@ struct SplitDSm90QuartetPlan {
   static constexpr int kPieceKeys = 16;  // of a V piece: one wgmma
   static constexpr int kOwnPieces = kKeys / kPieceKeys;
   static constexpr int kKPieces = headdim / kBoxColumns;
+  // The first columns of Q come as pieces too, into registers (split_d_sm90_query_fragments.cuh).
+  static constexpr int kQRegisterBoxes = kConfig.query_boxes;
+  static constexpr int kQBoxes = kKPieces - kQRegisterBoxes;  // in shared memory
+  static constexpr int kQPieces = kQRegisterBoxes;
+  static constexpr int kQPieceColumns = kBoxColumns;
   static constexpr int kVPieces = Bc / kPieceKeys;
   static constexpr int kVBoxBytes = kPieceKeys * kBoxColumns * 2;
   static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
@@ -56,10 +62,12 @@ struct SplitDSm90QuartetPlan {
   static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
+  static_assert(kQBoxBytes <= kSlotBytes, "a box of Q must fit in a slot");
+  static_assert(kQPieces <= kSlots, "all pieces of Q are in the ring before any is given back");
   static_assert(kSlots >= 3, "a ring needs a piece to come beside the two in use");
 
   struct Smem {
-    alignas(1024) uint8_t q[kKPieces][kQBoxBytes];
+    alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];
     alignas(1024) uint8_t ring[kConsumers][kSlots][kSlotBytes];
     alignas(16) uint32_t p[kQuartetMembers][kOwnPieces][kWarpgroupThreads][4];
     float2 rows[2][kQuartetMembers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
@@ -81,6 +89,7 @@ struct SplitDSm90QuartetPlan {
 
   struct NamedBarrier {
     static constexpr int kQueryScaled = 1;
+    static constexpr int kQueryTaken = 2;  // + consumer: its fragments of Q are in registers
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {

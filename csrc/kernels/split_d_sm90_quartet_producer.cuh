@@ -58,6 +58,11 @@ struct SplitDSm90QuartetProducer {
     const int own_keys = member * Plan::kKeys;
     const int kv_head = tile.head / problem.heads_per_kv_head;
     int block = problem.key_blocks_of(tile, Plan::Bc).count - 1;
+#pragma unroll 1
+    for (int piece = 0; piece < Plan::kQPieces; ++piece) {
+      load(params.q_piece, consumer, 1, Plan::kQBoxBytes, piece, tile.first_row, tile.head,
+           tile.batch);
+    }
     load_k(consumer, block * Plan::Bc + own_keys, kv_head, tile.batch);
 #pragma unroll 1
     for (; block > 0; --block) {
@@ -71,8 +76,8 @@ struct SplitDSm90QuartetProducer {
     smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
     if (!leader) return;
     smem.q_full.arrive_expecting(sizeof(smem.q));
-    tma_load_piece(params.q, smem.q[0], Plan::kKPieces, Plan::kQBoxBytes, smem.q_full, 0,
-                   tile.first_row, tile.head, tile.batch);
+    tma_load_piece(params.q, smem.q[0], Plan::kQBoxes, Plan::kQBoxBytes, smem.q_full,
+                   Plan::kQRegisterBoxes, tile.first_row, tile.head, tile.batch);
   }
 
   __device__ __forceinline__ void run(int warp) {
