@@ -67,7 +67,7 @@ runpy.run_path("experiments/tune.py", run_name="__main__")
 
 
 def test_a_search_hands_run_what_it_knows(tmp_path):
-    fields = ["fields.slots=[4,5]", "fields.piece_columns=[128]", "fields.piece_keys=[32]"]
+    fields = ["fields.slots=[5]", "fields.query_boxes=[0,1]"]
     arguments = ["tune=pair-512", *fields, "device=cpu", "measure=smoke", f"results_dir={tmp_path}"]
     environ = os.environ | {"PYTHONPATH": str(ROOT / "src"), "FFPA_OUTPUTS": str(tmp_path / "out")}
     command = [sys.executable, "-c", WITHOUT_NVCC, *arguments]
