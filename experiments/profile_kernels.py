@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 
 import torch
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
         return 1
     wanted = targets(options)
     if options.launch:
-        launch(wanted)
+        launch(wanted, options.seconds)
         return 0
     try:
         text = under_ncu(arguments)
@@ -80,10 +81,15 @@ def targets(options: argparse.Namespace) -> list[Target]:
     return found
 
 
-def launch(wanted: list[Target]) -> None:
-    """Each target once to warm up and once for the profiler."""
-    inputs = None
+def launch(wanted: list[Target], seconds: float) -> None:
+    """Each target once to warm up and once for the profiler, which replays it for every counter.
+
+    None is begun after `seconds`: the profiler tells of the launches before only once this ends.
+    """
+    inputs, end = None, time.monotonic() + seconds
     for one, shape, instance in wanted:
+        if time.monotonic() > end:
+            return
         if inputs is None or inputs.shape != shape:
             inputs = make_inputs(shape, torch.device("cuda"), seed=0)
         for recorded in (False, True):
@@ -120,6 +126,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--n", type=int, default=8192)
     options.add_argument("--acc", nargs="+", default=["f16", "f32"])
     options.add_argument("--kernels", nargs="+", default=["split_d-sm80", "split_d-sm90"])
+    options.add_argument("--seconds", type=float, default=120, help="to begin launches in")
     options.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     return options
 

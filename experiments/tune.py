@@ -103,6 +103,12 @@ def candidate_table(
     return table
 
 
+def for_run(arguments: list[str]) -> list[str]:
+    """What of the command line run.py knows too."""
+    roots = [a.lstrip("+~").partition("=")[0].partition(".")[0] for a in arguments]
+    return [a for a, root in zip(arguments, roots, strict=True) if root not in OURS]
+
+
 def outputs() -> Path:
     """Where builds go."""
     return Path(os.environ.get("FFPA_OUTPUTS", str(ROOT / "outputs"))).resolve()
@@ -121,8 +127,7 @@ def main(arguments: list[str]) -> int:
         try:
             check(settings)
             point = [f"d={settings.d}", f"dtype={settings.dtype.value}"]
-            passed = [a for a in arguments if a.lstrip("+").partition("=")[0] not in OURS]
-            codes.append(search(settings, [*point, *passed]))
+            codes.append(search(settings, [*point, *for_run(arguments)]))
         except SettingsError as error:
             print(f"failed: {error}", file=sys.stderr)
             codes.append(1)

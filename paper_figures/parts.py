@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ffpa.report.names import Contestant
-from ffpa.report.results import NoRowsError, Results, contestants_in, only
+from ffpa.report.results import LATE_SHARE, NoRowsError, Results, contestants_in, only
 from ffpa.report.tables import stale_notes
 
 from . import style
@@ -117,6 +117,9 @@ def notes_of(results: Results, panel: pd.DataFrame, quantity: str, size: str) ->
         notes.append("; ".join(" ".join(GAP_MARKS[status]) for status in statuses))
     if (panel["status"][panel[quantity].notna()] == "throttled").any():
         notes.append("hollow: many rounds discarded, slowed down by heat")
+    late = contestants_in(panel[panel["late"] > LATE_SHARE * panel["samples"]])
+    if late:
+        notes.append(f"with the host's own time: {', '.join(one.label for one in late)}")
     return notes + stale_notes(panel)
 
 

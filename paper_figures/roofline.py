@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ffpa.record.profile import KernelProfile
 from ffpa.report.names import CEILING_PREFIX, Contestant
-from ffpa.report.results import NoRowsError, NotRecordedError, Results, contestants_in, only
+from ffpa.report.profiles import profile_caption, profile_table
+from ffpa.report.results import NoRowsError, Results, contestants_in, only
 from ffpa.report.tables import GAP, headdim_panel, resources, stale_notes
 
 from . import style
@@ -95,19 +95,8 @@ def _cell(results: Results, contestant: Contestant, points: pd.DataFrame, dim: i
 
 def build_profile(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """The counters of every profiled launch."""
-    record = results.profiles
-    if record is None:
-        raise NotRecordedError(
-            "no profile.json: `nox -s profile` on a machine with a GPU records one"
-        )
-    save_table(pd.DataFrame([_line(one) for one in record.profiles]), folder, PROFILE_NAME)
-    stale = "" if record.source_hash == results.source_hash else "; STALE, of other kernel sources"
-    first = record.profiles[0]
-    return (
-        f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}; "
-        f"{record.tool}, one launch each; busy: share of cycles; stalls: share of a resident "
-        f"warp's time{stale}"
-    )
+    save_table(profile_table(results), folder, PROFILE_NAME)
+    return profile_caption(results)
 
 
 def _tensor_shares(results: Results) -> list[tuple[Contestant, int, float]]:
@@ -119,24 +108,6 @@ def _tensor_shares(results: Results) -> list[tuple[Contestant, int, float]]:
         for one in record.profiles
         if one.instance.count("/") == 3  # no variant
     ]
-
-
-def _line(one: KernelProfile) -> dict[str, str]:
-    waits = {name: share for name, share in one.stalls.items() if name != "selected"}
-    worst = sorted(waits, key=lambda name: -waits[name])[:3]
-    return {
-        "kernel": Contestant(one.kernel, one.acc).label,
-        "D": str(one.headdim),
-        "tensor busy": f"{one.tensor_pct:.0f} %",
-        "issue": f"{one.issue_pct:.0f} %",
-        "shared memory": f"{one.shared_pct:.0f} %",
-        "bank conflicts": f"{one.conflict_share:.2%}".replace("%", " %"),
-        "L2 TB/s": f"{one.l2_tb_per_s:.1f}",
-        "DRAM TB/s": f"{one.dram_tb_per_s:.2f}",
-        "registers": str(one.registers),
-        "shared KiB": f"{one.smem_bytes / 1024:.0f}",
-        "longest stalls": ", ".join(f"{name} {waits[name]:.0%}" for name in worst),
-    }
 
 
 FIGURE = Sheet(NAME, "Rate over the measured ceiling", "roofline", build)

@@ -54,7 +54,8 @@ class MeasureSettings:
     timeout_s: float = 10.0  # of rounds, from when the last slow contestant sat out
     launch_timeout_s: float = 30.0  # a contestant whose launch takes longer is left out
     cold: bool = True  # clear the L2 cache before each sample
-    ceiling: bool = True  # time plain matrix products of the same shapes in the same rounds
+    # Time plain matrix products of the same shapes in the same rounds, and for few queries a copy.
+    ceiling: bool = True
     oracle_rows: int = 32  # query rows compared with the float64 reference, per head
     input_scale: float = 1.0  # standard deviation of query and key
     tolerate_wrong: bool = False  # wrong results are the subject, not a failure

@@ -88,7 +88,16 @@ def other_rows(**fields: Any) -> list[Row]:
     """The other experiments with what their figures have to cope with."""
     return [
         entry
-        for make in (_accumulation, _ablation, _seqlen, _scenarios, _accuracy, _peers, _roofline)
+        for make in (
+            _dtypes,
+            _accumulation,
+            _ablation,
+            _seqlen,
+            _scenarios,
+            _accuracy,
+            _peers,
+            _roofline,
+        )
         for entry in make({"experiment": make.__name__.removeprefix("_"), **fields})
     ]
 
@@ -113,6 +122,20 @@ def profiles() -> Profiles:
         schema=1, started="2026-01-01T00:00:00Z", tool="Nsight Compute 1", env_hash=ENV_HASH,
         source_hash=SOURCES, profiles=entries,
     )  # fmt: skip
+
+
+def _dtypes(fields: dict[str, Any]) -> list[Row]:
+    return [
+        row(kernel, acc, dim, rate, dtype=dtype, **fields)
+        for dim in range(64, 1025, 64)
+        for dtype, share in (("fp16", 1.0), ("bf16", 1.1))
+        for kernel, acc, rate in (
+            ("sdpa-efficient", None, 130.0),
+            ("sdpa-cudnn", None, 600.0 if dim <= 256 else None),
+            ("split_d-sm90", "f32", 500.0 * share),
+            ("ceiling-matmul", None, 600.0 * share),
+        )
+    ]
 
 
 def _accumulation(fields: dict[str, Any]) -> list[Row]:

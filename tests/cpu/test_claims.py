@@ -142,6 +142,15 @@ def test_why_a_claim_was_not_tested(recorded: list[Row], capability: str | None,
     assert why in verdict.why
 
 
+def test_times_with_the_hosts_own_judge_nothing() -> None:
+    """One sample of twenty does not matter, every fifth does."""
+    entry = claim({"kind": "every", **TFLOPS}, {"low": 0})
+    assert judged(entry, rows(late=1, requeued=7)).name == "holds"
+    verdict = judged(entry, rows(late=4, requeued=7))
+    assert verdict.name == "not tested here"
+    assert verdict.why == "the times hold the host's own at D = 320, 512, 576, 1024"
+
+
 def write_claims(path: Path, *entries: Claim) -> Path:
     path.write_text(yaml.safe_dump([entry.model_dump(mode="json") for entry in entries]))
     return path
@@ -168,6 +177,12 @@ def test_only_gated_claims_fail_the_command(
         ({"metric": {"kind": "step", "of": "tflops", "at": 320}}, "320 is none of 512, 576, 1024"),
         ({"expect": {}}, "low or high"),
         ({"source": "hearsay"}, "source"),
+        ({"metric": {"kind": "every", "of": "tflops", "floors": {320: 1}}}, "give each D"),
+        (
+            {"metric": {"kind": "peak", "of": "tflops", "floors": {320: 1}}},
+            "belongs to every tflops",
+        ),
+        ({"select": {"kernel": "x", "dtype": "better"}}, "needs select.headdim"),
     ],
 )
 def test_a_bad_claim_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -276,6 +291,53 @@ def test_a_rate_relative_to_another_size() -> None:
     assert judged(entry, causal + full).name == "holds"
     verdict = judged(entry, causal)
     assert verdict.name == "not tested here" and "no rate with causal=False" in verdict.why
+
+
+FLOORS = {"kind": "every", "floors": dict.fromkeys(DIMS, 140.0), **TFLOPS}
+
+
+def test_rates_against_a_floor_at_each_head_dimension() -> None:
+    verdict = judged(claim(FLOORS, {"low": 0.95}), rows())
+    assert verdict.name == "holds"
+    assert verdict.measured.startswith("0.99") or verdict.measured.startswith("1")
+    higher = {**FLOORS, "floors": {**FLOORS["floors"], 512: 200.0}}
+    verdict = judged(claim(higher, {"low": 0.95}), rows())
+    assert (
+        verdict.name == "does not hold" and "outside at D = 512; TFLOP/s at 320: 15" in verdict.why
+    )
+
+
+def test_the_better_dtype_counts_at_each_head_dimension_and_is_named() -> None:
+    bf16 = [
+        row("split_d-sm80", "f32", dim, 1e3 if dim == 512 else 9.0, dtype="bf16") for dim in DIMS
+    ]
+    entry = claim(FLOORS, {"low": 0.95}, select={"dtype": "better"})
+    verdict = judged(entry, [*rows(), *bf16])
+    assert verdict.name == "holds"
+    assert [word for word in verdict.why.split() if word.startswith(("fp16", "bf16"))] == [
+        "fp16,", "bf16,", "fp16,", "fp16",
+    ]  # fmt: skip
+    assert judged(entry, bf16).name == "does not hold"
+    failed = row("split_d-sm80", "f32", 320, status="wrong_result", reason="0.5", dtype="bf16")
+    assert judged(entry, [*rows(), failed]).name == "holds"  # what another dtype fails at
+
+
+def test_the_dtypes_are_never_averaged() -> None:
+    bf16 = [row("split_d-sm80", "f32", dim, 1.0, dtype="bf16") for dim in DIMS]
+    metric = {"kind": "every", **TFLOPS}
+    assert judged(claim(metric, {"low": 130}), [*rows(), *bf16]).name == "holds"
+    assert (
+        judged(claim(metric, {"high": 2}, select={"dtype": "bf16"}), [*rows(), *bf16]).name
+        == "holds"
+    )
+
+
+def test_a_length_that_was_asked_for_and_not_recorded_is_not_tested() -> None:
+    entry = claim(
+        {"kind": "every", **TFLOPS}, {"low": 0}, select={"headdim": [], "seqlen_q": [4096, 8192]}
+    )
+    verdict = judged(entry, rows())
+    assert (verdict.name, verdict.why) == ("not tested here", "no rows for seqlen_q = 4096")
 
 
 def test_wrong_results_are_counted_apart_from_refusals() -> None:

@@ -25,8 +25,9 @@ HEADDIM_PICTURES = ("headdim_speedup_f16", "headdim_speedup_f32", "headdim_tflop
 PICTURES = (*HEADDIM_PICTURES, "peers", "accumulation", "accuracy", "seqlen", "scenarios",
             "ablation", "roofline", "ladder", "bank_conflicts")  # fmt: skip
 MEASURED = tuple(name for name in PICTURES if name != "bank_conflicts")
-TABLES = ("headdim_table", "build_table", "peers_table", "accumulation_table", "scenarios_table",
-          "ablation_table", "roofline_table", "profile_table", "ladder_table")  # fmt: skip
+TABLES = ("headdim_table", "build_table", "dtypes_table", "peers_table", "accumulation_table",
+          "scenarios_table", "ablation_table", "roofline_table", "profile_table",
+          "ladder_table")  # fmt: skip
 
 
 def rebuild(recorded: Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -278,6 +279,16 @@ def test_throttled_points_are_hollow_and_unpaired_ones_a_gap(tmp_path: Path) -> 
     assert [(text.get_position()[0], text.get_text()) for text in strip.texts] == [(576, "–")]
 
 
+def test_times_that_hold_the_hosts_own_are_named_under_the_figure(tmp_path: Path) -> None:
+    rows = [
+        synthetic.row("sdpa-efficient", None, 512, 130.0, late=1),  # of twenty
+        synthetic.row("flash-attn-4", None, 512, 200.0, late=20),
+    ]
+    results = Results.load(synthetic.write(tmp_path / "gpu", rows), synthetic.SOURCES)
+    notes = notes_of(results, headdim_panel(results.frame("headdim")), "tflops", "B=1")
+    assert "with the host's own time: flash-attn 4" in notes
+
+
 def captions_and_data(built: Path, name: str) -> tuple[str, pd.DataFrame]:
     entries = json.loads((built / "figures.json").read_text())
     (caption,) = [entry["caption"] for entry in entries if entry["name"] == name]
@@ -333,6 +344,30 @@ def test_the_roofline_is_relative_to_the_ceiling_of_the_same_run(built: Path) ->
 def test_the_profile_names_the_longest_stalls_but_not_issuing(built: Path) -> None:
     table = (built / "profile_table.md").read_text()
     assert "wait 60%" in table and "selected" not in table and "0.30 %" in table
+
+
+def test_the_dtypes_have_columns_of_their_own(built: Path) -> None:
+    table = pd.read_csv(built / "dtypes_table.csv", index_col="D", dtype=str)
+    assert list(table) == [
+        f"{name} {dtype}"
+        for name in ("SDPA EA", "split_d-sm90 F32", "SDPA cuDNN", "matmul ceiling")
+        for dtype in ("fp16", "bf16")
+    ]
+    fp16, bf16 = (table[f"split_d-sm90 F32 {dtype}"] for dtype in ("fp16", "bf16"))
+    rates = [column.str.split(" ").str[0].astype(float) for column in (fp16, bf16)]
+    assert rates[0].between(480, 520).all() and rates[1].between(530, 570).all()
+    assert table["SDPA cuDNN bf16"].eq("–").sum() == 12
+
+
+def test_rows_in_bf16_change_nothing_in_the_headline(tmp_path: Path) -> None:
+    fp16 = synthetic.headdim_rows()
+    bf16 = [row.model_copy(update={"dtype": "bf16", "run_id": "other"}) for row in fp16]
+    for name, rows in (("plain", fp16), ("mixed", [*fp16, *bf16])):
+        folder = synthetic.write(tmp_path / name / "gpu", rows)
+        build_all(Results.load(folder, synthetic.SOURCES), tmp_path / name / "out")
+    for name in (*HEADDIM_PICTURES, "headdim_table"):
+        plain, mixed = (tmp_path / kind / "out" / f"{name}.csv" for kind in ("plain", "mixed"))
+        assert plain.read_bytes() == mixed.read_bytes()
 
 
 def test_lengths_at_which_nobody_ran_are_marked(built: Path) -> None:

@@ -98,7 +98,7 @@ def rows_of(contestants, device=None, **changes):
 def test_all_contestants_get_times_and_errors(kernel):
     rows = rows_of([KERNEL, MATH, CEILING])
     assert [row.status for row in rows.values()] == ["ok"] * 3
-    assert {row.rounds for row in rows.values()} == {25}
+    assert {(row.rounds, row.requeued, row.late) for row in rows.values()} == {(25, 0, 0)}
     assert rows["split_d-sm80"].backend == "split_d-sm80/d64/fp16/f32"
     assert rows["sdpa-math"].backend == "torch math, key and value repeated beforehand"
     assert 0 < rows["sdpa-math"].err_rel < 2e-3
@@ -132,6 +132,12 @@ def test_rates_are_work_over_the_median(kernel):
 def test_the_ceiling_counts_its_own_work_not_the_masks(kernel):
     full, causal = (rows_of([CEILING], causal=flag)["ceiling-matmul"] for flag in (False, True))
     assert full.tflops * full.median_ms == pytest.approx(causal.tflops * causal.median_ms, rel=0.2)
+
+
+def test_the_copy_moves_as_many_bytes_as_attention_reads_and_is_no_rate_to_check(kernel):
+    row = rows_of([Contestant("ceiling-copy")], CpuDevice(peak_tflops=1e-9))["ceiling-copy"]
+    assert (row.status, row.backend, row.err_rel) == ("ok", "torch copy of key", None)
+    assert row.tflops * row.median_ms == pytest.approx(4 * 4 * 48 * 64 * 64 / 1e9, rel=1e-3)
 
 
 def test_causal_and_grouped_heads_pass_the_gate(kernel):
@@ -252,6 +258,7 @@ def test_contestants_follow_the_settings():
         "split_d-sm80 f32",
         "sdpa-math",
         "ceiling-matmul",
+        "ceiling-copy",
     ]
 
 
@@ -260,11 +267,12 @@ def test_the_kernel_for_few_queries_comes_with_few_queries(n, labels):
     settings = point(n=n, h=64, acc={"f32": True}, kernels={"shipped": True}, baselines={})
     found = contestants_of(settings, ["naive", "split_kv-sm80"])
     assert [one.label for one in found if one.ours] == labels
+    assert (Contestant("ceiling-copy") in found) == bool(labels)  # bandwidth limits these alone
 
 
 def test_the_naive_kernel_comes_once():
     settings = point(acc={"f16": True, "f32": True}, kernels={"naive": True})
-    assert [one.acc for one in contestants_of(settings, [])] == ["f32", None]
+    assert [one.acc for one in contestants_of(settings, []) if one.ours] == ["f32"]
 
 
 def test_all_kernels_and_variants():

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ffpa.measure.rounds import median_rel_ci, run_rounds, warm_up
+from ffpa.measure.rounds import Series, median_rel_ci, run_rounds, warm_up
 from ffpa.measure.telemetry import State
 from ffpa.measure.timer import Sample
 from ffpa.settings import MeasureSettings
@@ -182,6 +182,16 @@ def test_states_are_summed_up_by_their_median():
     series = device.run({"a": device.launch("a", 1.0)}, rules(min_rounds=20)).series["a"]
     assert series.median_state("sm_clock_mhz") == 1009.5
     assert series.median_state("power_w") is None
+
+
+def test_repeated_launches_and_late_samples_are_counted():
+    samples = [
+        Sample(1.0, State(), repeated=2),
+        Sample(1.0, State()),
+        Sample(1.0, State(), late=True),
+    ]
+    series = Series(samples)
+    assert (series.requeued, series.late) == (2, 1)
 
 
 def test_warm_up_lasts_its_seconds_and_takes_turns():

@@ -1,5 +1,6 @@
 """The sessions: what plain nox runs, what each says of itself, and none that passes by skipping."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from ffpa.record.store import REPRODUCED
 
 ROOT = Path(__file__).parents[2]
 LIST = re.compile(r"^([*-]) (\w+)(?: \[\w+\])? -> (.+)$", re.MULTILINE)
@@ -41,3 +44,79 @@ def test_a_gpu_session_fails_without_a_gpu(session):  # X02, X03, C02
     output = done.stdout + done.stderr
     assert done.returncode == 1
     assert "no CUDA device visible" in output and "Traceback" not in output
+
+
+class Session:
+    """Stands in for nox's: notes what would run."""
+
+    venv_backend = "none"
+
+    def __init__(self, *posargs):
+        self.posargs = list(posargs)
+        self.env = {}
+        self.ran = []
+
+    def run(self, python, *arguments, **options):
+        assert python == sys.executable
+        self.ran.append((arguments, options.get("success_codes")))
+
+
+@pytest.fixture(scope="module")
+def noxfile():
+    spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MEASURE = ("experiments/run.py", "device=cuda")
+HEADLINE = [(*MEASURE, f"experiment={name}") for name in ("all", "headdim", "headdim")]
+
+
+def test_reproduce_measures_all_into_its_own_folder_and_ends_with_the_page(noxfile, monkeypatch):
+    monkeypatch.delenv("FFPA_RESULTS", raising=False)
+    session = Session()
+    noxfile.reproduce.func(session)
+    (probe, *ran) = [arguments for arguments, _ in session.ran]
+    assert probe[0] == "-c" and "no_device" in probe[1]
+    assert ran == [
+        *HEADLINE,
+        ("-m", "paper_figures"),
+        ("-m", "ffpa.report", "claims"),
+        ("-m", "ffpa.report", "page"),
+    ]
+    assert session.ran[-2][1] == [0, 1]  # a claim that does not hold there is a result
+    assert session.env == {"FFPA_RESULTS": str(REPRODUCED)}
+
+
+def test_reproduce_takes_another_folder_from_the_environment(noxfile, monkeypatch):
+    monkeypatch.setenv("FFPA_RESULTS", "/results")  # as the image does
+    session = Session("experiment=ladder", "measure=smoke")
+    noxfile.reproduce.func(session)
+    assert session.env == {"FFPA_RESULTS": "/results"}
+    measured = [arguments for arguments, _ in session.ran if arguments[0] == MEASURE[0]]
+    assert measured == [(*MEASURE, "experiment=ladder", "measure=smoke")]
+
+
+def test_bench_ends_with_figures_and_page(noxfile):
+    session = Session()
+    noxfile.bench.func(session)
+    assert [arguments for arguments, _ in session.ran[1:]] == [
+        *HEADLINE,
+        ("-m", "paper_figures"),
+        ("-m", "ffpa.report", "page"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("profile", ("experiments/profile_kernels.py",)),
+        ("gpu_tests", ("-m", "pytest", "tests/gpu")),
+        ("compare", ("-m", "ffpa.report", "compare")),
+    ],
+)
+def test_what_follows_the_dashes_reaches_the_command(noxfile, name, command):
+    session = Session("one", "two")
+    getattr(noxfile, name).func(session)
+    assert session.ran[-1][0] == (*command, "one", "two")

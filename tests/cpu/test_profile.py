@@ -80,14 +80,20 @@ def test_profiles_come_back_from_the_disk(tmp_path):
     assert load_profiles(tmp_path) == profiles
 
 
-@pytest.fixture
-def script(monkeypatch, tmp_path):
-    """experiments/profile_kernels.py with a GPU and a profiler played by fakes."""
+def loaded():
+    """experiments/profile_kernels.py as a module."""
     spec = importlib.util.spec_from_file_location(
         "profile_kernels", ROOT / "experiments" / "profile_kernels.py"
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    """experiments/profile_kernels.py with a GPU and a profiler played by fakes."""
+    module = loaded()
     engine = SimpleNamespace(
         slug="h200", source_hash="b" * 64, environment=lambda: synthetic.environment()
     )
@@ -120,6 +126,44 @@ def test_the_script_records_what_ncu_printed(script, tmp_path, capsys):
 def test_launches_that_are_missing_fail_the_script_and_keep_the_others(script, tmp_path):
     assert script.main(["--h", "2"]) == 1
     assert len(load_profiles(tmp_path / "results" / "h200").profiles) == 1
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(60, 2), (-1, 0)])
+def test_launches_begin_within_their_time_and_the_second_of_each_is_profiled(
+    script, monkeypatch, seconds, count
+):
+    calls = []
+    monkeypatch.setattr(script, "make_inputs", lambda shape, device, seed: SimpleNamespace(
+        shape=shape, query=1, key=2, value=3))  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "profiler", SimpleNamespace(
+        start=lambda: calls.append("start"), stop=lambda: calls.append("stop")))  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(
+        script.ffpa, "attention", lambda *tensors, acc, kernel: calls.append((kernel, acc))
+    )
+    assert script.main(["--launch", "--h", "2", "--seconds", str(seconds)]) == 0
+    assert calls == [(NAME, "f32"), "start", (NAME, "f32"), "stop"] * count
+
+
+def test_the_targets_are_what_runs_at_each_head_dimension(monkeypatch):
+    module = loaded()
+    asked = ["--d", "512", "64", "--kernels", "split_d-sm90", "split_d-sm80"]
+
+    def find(problem, limits, kernel, variant):
+        runs = (problem.headdim, problem.acc) != (64, "f16")
+        name = f"{kernel}/d{problem.headdim}/fp16/{problem.acc}"
+        return SimpleNamespace(instance={"name": name} if runs else None)
+
+    monkeypatch.setattr(module, "find", find)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(module, "device_limits", lambda index: None)
+    monkeypatch.setattr(module.ffpa, "kernels", lambda: [])
+    found = [name for *_, name in module.targets(module.parser().parse_args(asked))]
+    assert found == [
+        "split_d-sm90/d512/fp16/f16", "split_d-sm90/d512/fp16/f32",
+        "split_d-sm80/d512/fp16/f16", "split_d-sm80/d512/fp16/f32",
+        "split_d-sm90/d64/fp16/f32", "split_d-sm80/d64/fp16/f32",
+    ]  # fmt: skip
 
 
 def test_without_ncu_it_says_where_to_get_it(script, monkeypatch, capsys):

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -155,6 +157,27 @@ def test_rows_of_the_cpu_model_are_shown_without_times(tmp_path: Path) -> None:
     page.write_page([folder], tmp_path / "site")
     text = (tmp_path / "site/index.html").read_text()
     assert "CPU model F32" in text and "2.00e-04" in text and "No figure yet" in text
+
+
+@pytest.mark.parametrize("name", ["index.html", "index.md"])
+def test_the_profile_is_shown_with_the_roofline(
+    name: str, recorded: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "SITE", tmp_path)
+    shutil.copytree(built, tmp_path / "figures" / recorded.name)
+    page.write_page([recorded], tmp_path, synthetic.SOURCES)
+    text = (tmp_path / name).read_text()
+    roofline = text.index("Rows of roofline")
+    assert text.index("Rate over the measured ceiling") < text.index("tensor busy") < roofline
+    assert "Nsight Compute 1, one launch each" in text and "wait 60%" in text
+
+
+def test_the_profile_in_the_docs(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readme.Results, "load", lambda folder: results)
+    block = readme.profile_block()
+    assert "split_d-sm90 F32" in block and "61 %" in block and "STALE" not in block
+    monkeypatch.setattr(readme.Results, "load", lambda folder: replace(results, profiles=None))
+    assert "`nox -s profile` on a machine with a GPU" in readme.profile_block()
 
 
 def test_readme_blocks_are_current() -> None:

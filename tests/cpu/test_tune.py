@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ffpa.measure.tuning import candidates, find_kernel, shipped_entry, write_tree
+from ffpa.record import load_rows
 from ffpa.settings import SettingsError
 from ffpa_build import manifest
 
@@ -54,3 +55,24 @@ def test_dry_run_shows_the_candidates(group, tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "(shipped)" in done.stdout and "slots" in done.stdout
+
+
+WITHOUT_NVCC = """
+import runpy, subprocess, sys
+run = subprocess.run
+built = subprocess.CompletedProcess([], 0, "", "")
+subprocess.run = lambda command, **rest: built if "setup.py" in command else run(command, **rest)
+runpy.run_path("experiments/tune.py", run_name="__main__")
+"""
+
+
+def test_a_search_hands_run_what_it_knows(tmp_path):
+    fields = ["fields.slots=[5]", "fields.query_boxes=[0,1]"]
+    arguments = ["tune=pair-512", *fields, "device=cpu", "measure=smoke", f"results_dir={tmp_path}"]
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "src"), "FFPA_OUTPUTS": str(tmp_path / "out")}
+    command = [sys.executable, "-c", WITHOUT_NVCC, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "rows appended to" in done.stdout and "no candidate was timed" in done.stdout
+    (row,) = load_rows(tmp_path / "cpu" / "tune-smoke.jsonl")
+    assert (row.headdim, row.dtype, row.acc) == (512, "bf16", "f32")

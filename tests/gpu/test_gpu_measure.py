@@ -4,6 +4,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,27 @@ def test_a_short_launch_is_timed_without_the_host():
     # An empty-handed launch takes microseconds; the host needs tens to queue it.
     one = torch.zeros(1, device="cuda")
     assert median_ms(one.zero_, cold=False) < 0.02
+
+
+def test_a_slow_host_stays_out_of_the_samples():
+    # The host takes longer than the first spin at any clock, and less than the longest.
+    timer = CudaTimer(torch.device("cuda", 0), Telemetry(None), cold=False)
+    one = torch.zeros(1, device="cuda")
+
+    def launch():
+        time.sleep(2e-3)
+        one.zero_()
+
+    samples = [timer.sample(launch) for _ in range(30)]
+    assert samples[0].repeated >= 2 and not any(sample.late for sample in samples)
+    assert statistics.median(sample.ms for sample in samples) < 0.02
+    assert sum(sample.repeated for sample in samples[1:]) < 30  # the longer spin is kept
+
+
+def test_a_launch_that_waits_for_the_device_is_late():
+    timer = CudaTimer(torch.device("cuda", 0), Telemetry(None), cold=False)
+    assert timer.sample(torch.cuda.synchronize).late
+    assert not timer.sample(torch.zeros(1, device="cuda").zero_).late
 
 
 def test_a_busy_chip_tells_its_clock():

@@ -1,4 +1,4 @@
-"""What no attention can pass: plain matrix products, and the chip's arithmetic peak."""
+"""What no attention can pass: plain matrix products, a copy, and the chip's arithmetic peak."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from .inputs import Inputs
 from .timer import Launch
 
 CEILING = "ceiling-matmul"
+COPY = "ceiling-copy"
 SCORE_BYTES = 4 * 2**30  # scores held at a time; heads beyond that go through in turns
 
 # Dense FP16 multiply-adds count as 2, per clock and SM, from NVIDIA's architecture papers; never
@@ -57,6 +58,16 @@ def matmul_launch(inputs: Inputs) -> tuple[Launch, int]:
             torch.bmm(held, value[part], out=out[part])
 
     return launch, 4 * shape.scores * shape.headdim
+
+
+def copy_launch(inputs: Inputs) -> Launch:
+    """Key copied by torch: as many bytes read and written as attention reads of key and value.
+
+    With few queries nothing else takes time, so that attention's share of this copy's speed is its
+    share of the bandwidth that a copy reaches.
+    """
+    copied = torch.empty_like(inputs.key)
+    return lambda: copied.copy_(inputs.key)
 
 
 def dense_peak_tflops(

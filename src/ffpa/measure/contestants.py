@@ -16,7 +16,7 @@ from ffpa.settings import Settings, SettingsError, accumulators, chosen
 from ffpa.split_kv import KERNEL as SPLIT_KV
 from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, few_queries, find
 
-from .ceiling import CEILING, SCORE_BYTES, matmul_launch
+from .ceiling import CEILING, COPY, SCORE_BYTES, copy_launch, matmul_launch
 from .inputs import Inputs
 from .shape import Shape
 from .timer import Launch
@@ -27,7 +27,7 @@ ORACLE_KERNEL = "naive"  # right but slow: compared with only when asked for
 
 @dataclass(frozen=True)
 class Contestant:
-    """A kernel with an accumulator, a baseline, or the ceiling."""
+    """A kernel with an accumulator, a baseline, or a ceiling."""
 
     kernel: str
     acc: AccName | None = None
@@ -79,7 +79,7 @@ def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contesta
             raise SettingsError(f"baselines.{name} is unknown: give one of {', '.join(BASELINES)}")
         found.append(Contestant(name))
     if settings.measure.ceiling:
-        found.append(Contestant(CEILING))
+        found += [Contestant(CEILING), *([Contestant(COPY)] if few else [])]
     return found
 
 
@@ -87,6 +87,8 @@ def memory_of(contestant: Contestant, inputs: Inputs) -> int:
     """Bytes that a contestant needs beyond inputs and output."""
     if contestant.kernel == CEILING:
         return min(SCORE_BYTES, 2 * inputs.shape.scores)
+    if contestant.kernel == COPY:
+        return inputs.key.element_size() * inputs.key.numel()
     baseline = BASELINES.get(contestant.kernel)
     return baseline.memory(inputs) if baseline else 0
 
@@ -96,6 +98,8 @@ def make_ready(contestant: Contestant, inputs: Inputs, limits: DeviceLimits) -> 
     if contestant.kernel == CEILING:
         launch, flops = matmul_launch(inputs)
         return Ready(launch, "torch.matmul", flops, None)
+    if contestant.kernel == COPY:
+        return Ready(copy_launch(inputs), "torch copy of key", inputs.shape.flops, None)
     if (baseline := BASELINES.get(contestant.kernel)) is not None:
         if reason := baseline.refuse(inputs):
             raise UnsupportedError(reason)

@@ -12,7 +12,7 @@ from ffpa.errors import UnsupportedError
 from ffpa.record import Row, Status, iqr_of, median_of
 from ffpa.settings import MeasureSettings, Settings
 
-from .ceiling import check_possible
+from .ceiling import COPY, check_possible
 from .contestants import (
     Contestant,
     Ready,
@@ -102,7 +102,7 @@ def measure_point(
         entry.series = rounds.series[label]
     rows = [to_row(entry, rounds, settings, session) for entry in entries]
     for row in rows:
-        if row.tflops is not None:
+        if row.tflops is not None and row.kernel != COPY:  # which computes nothing
             check_possible(row.kernel, row.tflops, device.peak_tflops)
     return rows
 
@@ -201,4 +201,6 @@ def to_row(entry: Entry, rounds: Rounds, settings: Settings, session: Session) -
         sm_clock_mhz=series.median_state("sm_clock_mhz"),
         power_w=series.median_state("power_w"),
         power_capped=series.power_capped,
+        requeued=series.requeued if timed else None,
+        late=series.late if timed else None,
     )

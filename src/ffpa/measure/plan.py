@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ffpa.record import Row
 from ffpa.settings import MeasureSettings, Settings
 
-from .ceiling import CEILING, SCORE_BYTES
+from .ceiling import CEILING, COPY, SCORE_BYTES
 from .contestants import Contestant
 from .identity import Provenance, shape_of
 from .shape import Shape
@@ -92,6 +92,8 @@ def _gpu_bytes(shape: Shape, contestant: Contestant) -> int:
     extra = 0
     if contestant.kernel == CEILING:
         extra = min(SCORE_BYTES, 2 * shape.scores)
+    if contestant.kernel == COPY:
+        extra = shape.input_bytes // 2
     if contestant.kernel == "sdpa-math":
         extra = 12 * shape.scores
     return shape.input_bytes + extra

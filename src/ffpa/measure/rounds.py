@@ -51,6 +51,16 @@ class Series:
         known = [flag for flag in flags if flag is not None]
         return sum(known) if known else None
 
+    @property
+    def requeued(self) -> int:
+        """How many launches were repeated, as the host was late to queue them."""
+        return sum(sample.repeated for sample in self.samples)
+
+    @property
+    def late(self) -> int:
+        """How many samples hold the host's own time."""
+        return sum(sample.late for sample in self.samples)
+
 
 @dataclass
 class Rounds:

@@ -51,6 +51,7 @@ def results_table(title: str, rows: Sequence[Row]) -> Table:
         "TFLOP/s": [_number(row.tflops, ".1f") for row in rows],
         "vs EA": [_number(speedup(row, reference), ".2f") for row in rows],
         "rounds": [str(row.rounds or "") for row in rows],
+        "late": [str(row.late or "") for row in rows],
         "error": [_number(row.err_rel, ".1e") for row in rows],
         "status": [row.status + (f": {row.reason}" if row.reason else "") for row in rows],
     }

@@ -81,6 +81,9 @@ class Row(BaseModel):
     sm_clock_mhz: float | None = None
     power_w: float | None = None
     power_capped: int | None = None  # samples during which the power limit held the clocks
+    # None in these two: recorded before they were counted.
+    requeued: Count | None = None  # launches repeated, as the host was late to queue them
+    late: Count | None = None  # samples that hold the host's own time
 
     env_hash: Hash
     source_hash: Hash

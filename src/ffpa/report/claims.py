@@ -42,7 +42,7 @@ class Sizes(_Part):
     nheads_q: list[int] = Field(default_factory=list)
     nheads_kv: list[int] = Field(default_factory=list)
     input_scale: list[float] = Field(default_factory=list)
-    dtype: DTypeName | None = None
+    dtype: DTypeName | Literal["better"] | None = None
     causal: bool | None = None
 
     def __str__(self) -> str:
@@ -57,9 +57,10 @@ class Select(Who, Sizes):
     """Which points a claim is about.
 
     With head dimensions given, one problem size is looked at: that of which most were measured.
+    dtype "better": of fp16 and bf16, which never share a point, the faster at each D.
     """
 
-    dtype: DTypeName | None = "fp16"
+    dtype: DTypeName | Literal["better"] | None = "fp16"
     causal: bool | None = False
 
 
@@ -83,6 +84,7 @@ class Metric(_Part):
     # the baselines that ran.
     over: Who | Literal["peers"] | None = None
     than: Sizes | None = None  # tflops: divided by those at these sizes
+    floors: dict[int, float] = Field(default_factory=dict)  # tflops: divided by these, by D
     at: int | None = None  # one of the selected D, and for a step not the first
 
     @property
@@ -112,8 +114,11 @@ class Metric(_Part):
             raise ValueError(f"metric {self.kind}: `over` belongs to speedup and err_rel")
         if self.over == "peers" and self.of != "speedup":
             raise ValueError(f"metric {self.kind}: `over: peers` belongs to speedup")
-        if self.than and (self.of, self.kind) != ("tflops", "every"):
-            raise ValueError(f"metric {self.kind}: `than` belongs to every tflops")
+        for name in ("than", "floors"):
+            if getattr(self, name) and (self.of, self.kind) != ("tflops", "every"):
+                raise ValueError(f"metric {self.kind}: `{name}` belongs to every tflops")
+        if self.than and (self.floors or self.than.dtype == "better"):
+            raise ValueError(f"metric {self.kind}: give `than` one dtype and no floors")
         return self
 
 
@@ -165,6 +170,11 @@ class Claim(_Part):
         return low - self.tolerance * abs(low), high + self.tolerance * abs(high)
 
     @property
+    def picks_dtype(self) -> bool:
+        """Whether the faster dtype counts."""
+        return self.select.dtype == "better"
+
+    @property
     def expected(self) -> str:
         """The bounds in words."""
         slack = f" (± {self.tolerance:.0%})" if self.tolerance else ""
@@ -173,8 +183,10 @@ class Claim(_Part):
     @model_validator(mode="after")
     def _at_is_selected(self) -> Self:
         dims = sorted(self.select.headdim)
-        if not dims and self.metric.kind in ("trend", "peak_at", "steps"):
+        if not dims and (self.metric.kind in ("trend", "peak_at", "steps") or self.picks_dtype):
             raise ValueError(f"metric {self.metric.kind} needs select.headdim")
+        if self.metric.floors and sorted(self.metric.floors) != dims:
+            raise ValueError(f"metric.floors is for D = {listed(self.metric.floors)}: give each D")
         known = dims[1:] if self.metric.kind == "step" else dims
         if self.metric.at is not None and self.metric.at not in known:
             raise ValueError(f"metric.at {self.metric.at} is none of {listed(known)}")

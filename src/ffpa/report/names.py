@@ -16,6 +16,7 @@ _LABELS = {
     "flex": "FlexAttention",
     "flash-attn-4": "flash-attn 4",
     "ceiling-matmul": "matmul ceiling",
+    "ceiling-copy": "copy ceiling",
     CPU_MODEL: "CPU model",
 }
 

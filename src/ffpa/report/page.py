@@ -32,8 +32,8 @@ PAPER_FIGURES = SITE / "figures" / "paper" if REDIRECTED else COMMITTED_FIGURES
 
 
 # In which a reader wants the experiments; others follow by name.
-ORDER = ("headdim", "peers", "accumulation", "accuracy", "seqlen", "scenarios", "ablation",
-         "ladder", "roofline")  # fmt: skip
+ORDER = ("headdim", "dtypes", "peers", "accumulation", "accuracy", "seqlen", "scenarios",
+         "ablation", "ladder", "roofline")  # fmt: skip
 BESIDE = {
     "first ms": "authors' ms",
     "second ms": "ms here",
@@ -166,7 +166,10 @@ def experiment_table(frame: pd.DataFrame) -> pd.DataFrame:
             "largest error": _numbers(frame["err_max"], ".2e"),
             "rounds": frame["samples"].map(str),
             "processes": frame["processes"].map(str),
-            "discarded": frame["discarded"].map(lambda count: str(count) if count else GAP),
+            **{
+                name: frame[name].map(lambda count: str(count) if count else GAP)
+                for name in ("discarded", "requeued", "late")
+            },
             "ran": frame["backend"],
             "reason": frame["reason"].replace("", GAP),
         }

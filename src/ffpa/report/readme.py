@@ -20,12 +20,16 @@ from ffpa_build import manifest
 from .checks import checks_told
 from .claims import load_claims
 from .ladder import ladder_caption, ladder_panel, ladder_table
+from .profiles import profile_caption, profile_table
 from .results import NoRowsError, Results
 from .tables import headdim_caption, headdim_table, to_markdown
 from .verdicts import judge_all, summary
 
 README = REPOSITORY / "README.md"
-PAGES = (README, *(REPOSITORY / "docs" / name for name in ("artifact.md", "ladder.md")))
+PAGES = (
+    README,
+    *(REPOSITORY / "docs" / name for name in ("artifact.md", "hopper.md", "ladder.md")),
+)
 NOTES = REPOSITORY / "csrc" / "NOTES.md"
 _BLOCK = re.compile(r"(<!-- ffpa:(?P<name>\w+) -->\n).*?(<!-- /ffpa:(?P=name) -->)", re.DOTALL)
 
@@ -80,6 +84,16 @@ def ladder_block() -> str:
     except NoRowsError as error:
         return f"Not recorded yet: {error}.\n"
     return f"{to_markdown(ladder_table(panel))}\n{ladder_caption(results, panel)}.\n"
+
+
+def profile_block() -> str:
+    """The counters of the kernels on the paper's device."""
+    results = Results.load(PAPER_FOLDER)
+    try:
+        table = to_markdown(profile_table(results))
+    except NoRowsError as error:
+        return f"Not recorded yet: {error}.\n"
+    return f"\n{table}\n{profile_caption(results)}.\n"
 
 
 def ladder_profile_block() -> str:
@@ -204,6 +218,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "claims": claims_block,
     "matrix": matrix_block,
     "ladder": ladder_block,
+    "profile": profile_block,
     "ladder_profile": ladder_profile_block,
 }
 

@@ -20,6 +20,7 @@ from .points import Point, Shape
 from .statistics import Estimate
 
 SEARCH = "tune"  # the results file of experiments/tune.py
+LATE_SHARE = 0.1  # a point with the host's own time in more of its samples is marked
 
 
 class NoRowsError(Exception):
@@ -225,6 +226,8 @@ class Results:
             "samples": sum(len(row.samples_ms) for row in point.rows),
             "processes": len({_run(row)[:2] for row in point.rows}),
             "discarded": sum(row.discarded for row in point.rows),
+            "requeued": sum(row.requeued or 0 for row in point.rows),
+            "late": sum(row.late or 0 for row in point.rows),
             "stale": point.stale,
         }
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 import pandas as pd
 
+from ffpa.record import DTypeName
+
 from .names import Contestant
 from .results import NoRowsError, Results, contestants_in, only
 
@@ -19,14 +21,15 @@ def headdim_panel(
     frame: pd.DataFrame,
     contestants: Callable[[Contestant], bool] = lambda contestant: True,
     dims: Sequence[int] = HEADDIMS,
+    dtype: DTypeName = "fp16",
 ) -> pd.DataFrame:
-    """The points of a figure over D: fp16, not causal, one problem size.
+    """The points of a figure over D: one dtype, not causal, one problem size.
 
     Raises:
         NoRowsError: nothing of that kind was recorded.
     """
     panel = frame[
-        (frame["dtype"] == "fp16")
+        (frame["dtype"] == dtype)
         & ~frame["causal"].astype(bool)
         & (frame["variant"] == "")
         & frame["headdim"].isin(dims)
@@ -35,7 +38,7 @@ def headdim_panel(
     if panel.empty:
         name = "/".join(sorted(set(frame["experiment"])))
         raise NoRowsError(
-            f"experiment {name} has no fp16 rows, not causal, of such contestants with D = "
+            f"experiment {name} has no {dtype} rows, not causal, of such contestants with D = "
             f"{dims[0]}..{dims[-1]}: `nox -s bench -- experiment={name}` on a machine with a GPU "
             "records them"
         )
@@ -76,7 +79,7 @@ def headdim_table(frame: pd.DataFrame, dims: Sequence[int] = HEADDIMS) -> pd.Dat
     for contestant in contestants_in(panel):
         points = only(panel, contestant).set_index("headdim")
         if points["counts"].any():
-            cells = [_cell(points, dim) for dim in table["D"]]
+            cells = [rate_cell(points, dim) for dim in table["D"]]
             table[contestant.label] = cells
     return table
 
@@ -141,7 +144,8 @@ def _notes(results: Results, panel: pd.DataFrame) -> list[tuple[str, str]]:
     return [(label, note) for label, note in found if note]
 
 
-def _cell(points: pd.DataFrame, dim: int) -> str:
+def rate_cell(points: pd.DataFrame, dim: int) -> str:
+    """TFLOP/s, and for our kernels the speed-up over EA in brackets."""
     if dim not in points.index or not points.loc[dim, "counts"]:
         return GAP
     point = points.loc[dim]

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from .claims import Claim, Metric, Select, Sizes, listed, span
-from .results import NoRowsError, Results, contestants_in, only
+from .results import LATE_SHARE, NoRowsError, Results, contestants_in, only
 from .tables import one_setting
 
 VerdictName = Literal["holds", "unclear", "does not hold", "stale", "not tested here"]
@@ -70,12 +70,11 @@ def judge(claim: Claim, results: Results) -> Verdict:
     except NoRowsError:
         return Verdict(claim, "not tested here", "", f"no rows of {claim.experiment}")
     points = _selected(frame, claim.select)
-    if untried := sorted(set(claim.select.headdim) - set(points["headdim"])):
-        why = f"no rows for D = {listed(untried)}"
-        return Verdict(claim, "not tested here", "", why)
     if points.empty:
         why = f"no rows of {claim.experiment} with {claim.select}"
         return Verdict(claim, "not tested here", "", why)
+    if untried := _untried(claim.select, points):
+        return Verdict(claim, "not tested here", "", f"no rows for {untried}")
     verdict = _judge_points(claim, points, frame, results)
     if points["stale"].any() and verdict.name != "not tested here":
         return Verdict(claim, "stale", verdict.measured, "recorded with other kernel sources")
@@ -93,6 +92,10 @@ def _judge_points(
     idle = points[~points["counts"].astype(bool)]
     if len(idle):
         return Verdict(claim, "not tested here", "", _reasons(idle))
+    late = points[points["late"] > LATE_SHARE * points["samples"]]
+    if len(late) and claim.metric.of in ("tflops", "speedup"):
+        why = f"the times hold the host's own at {_places(late['place'])}"
+        return Verdict(claim, "not tested here", "", why)
     values, note = _quantity(claim, points, frame, results)
     if (blank := values[values["value"].isna()]).size:
         why = f"no {_lacking(claim.metric)} for {_places(blank.index)}"
@@ -122,16 +125,35 @@ def _count(claim: Claim, points: pd.DataFrame) -> Verdict:
     return _compare(claim, _exact(len(counted)), _reasons(counted) if len(counted) else "")
 
 
+def _untried(select: Select, points: pd.DataFrame) -> str:
+    """The sizes asked for that no point has."""
+    wanted = {name: getattr(select, name) for name in Sizes.model_fields}
+    missing = {
+        name: sorted(set(values) - set(points[name]))
+        for name, values in wanted.items()
+        if isinstance(values, list)
+    }
+    return ", ".join(
+        f"{'D' if name == 'headdim' else name} = {listed(values)}"
+        for name, values in missing.items()
+        if values
+    )
+
+
 def _selected(frame: pd.DataFrame, select: Select) -> pd.DataFrame:
     chosen = frame["contestant"].map(lambda contestant: contestant == select.contestant)
     for name in Sizes.model_fields:
         wanted = getattr(select, name)
-        if wanted is None or wanted == []:
+        if wanted is None or wanted in ([], "better"):
             continue
         chosen &= frame[name].isin(wanted if isinstance(wanted, list) else [wanted])
     points = frame[chosen]
     if len(points) and select.headdim:
         points = one_setting(points)
+    if select.dtype == "better":
+        fastest = points["tflops"].astype(float)
+        points = points.loc[fastest.sort_values(na_position="first").index]
+        points = points.drop_duplicates("headdim", keep="last")
     # What tells the points of a claim apart: D where it was asked for, else the whole problem.
     place = points["headdim"] if select.headdim else _problems(points)
     return points.assign(place=place).sort_values("headdim", kind="stable")
@@ -168,7 +190,16 @@ def _quantity(
         value, low, high = (
             value / rates["tflops"], low / rates["tflops_high"], high / rates["tflops_low"]
         )  # fmt: skip
-    return _columns(value, low, high), ""
+    if metric.floors:
+        floors = pd.Series(metric.floors).reindex(by_place.index)
+        value, low, high = value / floors, low / floors, high / floors
+    return _columns(value, low, high), _rates(by_place) if metric.floors else ""
+
+
+def _rates(by_place: pd.DataFrame) -> str:
+    """The rates behind shares of floors, with the dtype that had them."""
+    told = zip(by_place.index, by_place["tflops"], by_place["dtype"], strict=True)
+    return "TFLOP/s at " + listed(f"{place}: {rate:.0f} {dtype}" for place, rate, dtype in told)
 
 
 def _over_peers(
