@@ -79,6 +79,7 @@ template <Acc kAcc>
 SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
   const bool f16_scores = std::is_same_v<QkSum<kAcc>, __half>;
   const int exponent = f16_scores ? std::clamp(std::ilogb(params.scale_log2), -14, 0) : 0;
+  const float score_scale_log2 = std::ldexp(params.scale_log2, -exponent);
   return {tile_order(params, tile_rows),
           static_cast<uint16_t*>(params.out),
           params.out_strides,
@@ -89,8 +90,8 @@ SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
           params.diagonal,
           params.nheads_q / params.nheads_kv,
           std::ldexp(1.0f, exponent),
-          std::ldexp(params.scale_log2, -exponent),
-          params.mask.kind == ScoreMask::none ? std::ldexp(params.scale_log2, -exponent) : 1.0f,
+          score_scale_log2,
+          params.mask.kind == ScoreMask::none ? score_scale_log2 : 1.0f,
           params.mask};
 }
 
