@@ -40,8 +40,9 @@ def build(tree: Path, names: list[str]) -> bool:
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     done = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True)
     if done.returncode:
-        errors = [line for line in done.stdout.splitlines() if "error" in line]
-        print(f"{names[-1]} does not compile: {errors[0] if errors else done.stdout[-500:]}")
+        said = done.stdout + done.stderr
+        errors = [line for line in said.splitlines() if "error" in line]
+        print(f"{names[-1]} does not compile: {errors[0] if errors else said[-500:]}")
     return done.returncode == 0
 
 
