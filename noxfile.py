@@ -103,8 +103,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def build(session: nox.Session) -> None:
-    """Compile every kernel, then check its disassembly: instructions, spills (8 min, no GPU)."""
+    """Compile, tell registers, shared memory, occupancy; check the disassembly (8 min, no GPU)."""
     python = project_python(session)
+    run(session, python, "-m", "ffpa.report", "build")
     run(session, python, "-m", "ffpa_build.check", *session.posargs)
 
 

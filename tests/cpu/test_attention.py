@@ -103,7 +103,7 @@ REFUSED = {
     "scale nan": (tensors(), {"scale": float("nan")}, ValueError, ("nan", "finite")),
     "scale inf": (tensors(), {"scale": float("-inf")}, ValueError, ("-inf", "finite")),
     "scale beyond F32": (tensors(), {"scale": 1e39}, ValueError, ("1e+39", "F32")),
-    "last stride": (
+    "last stride": (  # S11
         other(0, lambda t: t.mT.contiguous().mT),
         {},
         ValueError,
@@ -182,19 +182,17 @@ def test_bad_input_is_one_sentence_before_any_launch(emulator, inputs, options, 
     assert not emulator.launches
 
 
-MASKS = (None, torch.ones(1, dtype=torch.bool), torch.zeros(1, 1))
-
-
 def test_supports_has_the_signature_of_attention():
     signatures = [inspect.signature(f).parameters for f in (ffpa.attention, ffpa.supports)]
     assert signatures[0] == signatures[1]
 
 
 @pytest.mark.parametrize("headdim", range(8, 1033, 8))
-def test_supports_agrees_with_the_call(emulator, headdim):
+def test_supports_agrees_with_the_call(emulator, headdim):  # R13
     for dtype in (torch.float16, torch.bfloat16):
         inputs = tensors((1, 1, 1, headdim), dtype=dtype)
-        for acc, mask in product(("f32", "f16", "qk16_pv32"), MASKS):
+        masks = (None, *(torch.ones(1, 1, dtype=kind) for kind in (torch.bool, dtype, torch.float)))
+        for acc, mask in product(("f32", "f16", "qk16_pv32"), masks):
             options = {"acc": acc, "attn_mask": mask}
             support = ffpa.supports(*inputs, **options)
             if support:
@@ -228,9 +226,10 @@ def test_autocast_casts_to_its_dtype():  # R07
         ffpa.attention(q, k, v.half())
 
 
-@pytest.mark.parametrize("nheads_q, nheads_kv", [(5, 1), (6, 2), (16, 1), (24, 4)])
-def test_gqa_reaches_the_kernel_unexpanded(nheads_q, nheads_kv):  # S06
-    q, k, v = tensors((2, nheads_q, 3, 72), (2, nheads_kv, 5, 72))
+@pytest.mark.parametrize("seqlen_q", [1, 64])
+@pytest.mark.parametrize("nheads_q, nheads_kv", [(5, 1), (6, 1), (7, 1), (6, 2), (16, 1), (24, 4)])
+def test_gqa_reaches_the_kernel_unexpanded(nheads_q, nheads_kv, seqlen_q):  # S06
+    q, k, v = tensors((2, nheads_q, seqlen_q, 512), (2, nheads_kv, 5, 512))
     out = ffpa.attention(q, k, v, enable_gqa=True)
     repeated = (t.repeat_interleave(nheads_q // nheads_kv, 1) for t in (k, v))
     assert out.equal(ffpa.attention(q, *repeated))

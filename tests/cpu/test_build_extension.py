@@ -176,7 +176,7 @@ def test_loading_starts_no_cuda_and_links_neither_torch_nor_the_driver(extension
     assert not re.search(r"libcuda|libcudart|libtorch|libstdc\+\+|/dev/nvidia", maps)
 
 
-def test_launch_errors_are_exceptions(extension):
+def test_launch_errors_are_exceptions(extension):  # R10, R15
     module = load(extension)
     strides = (64, 64, 64)
     arguments = (16, 16, 16, 16, 0, *[strides] * 4, 1, 1, 1, 1, 1, 64, 64, 1.0, 0)

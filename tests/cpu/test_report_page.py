@@ -308,8 +308,18 @@ def test_recorded_checks_are_told_and_go_stale(sources: str, tmp_path: Path) -> 
     records = {
         "gpu_tests": {"counts": {"passed": 7, "failed": 0, "not reached": 2}, "launches": 500},
         "gpu_tests_stress": {"counts": {"passed": 3, "failed": 1}, "launches": 10_000},
-        "gpu_fuzz_1": {"calls": 900, "failures": ["call 3"], "seconds": 60},
-        "gpu_fuzz_2": {"calls": 1100, "failures": [], "seconds": 60},
+        "gpu_fuzz_1": {
+            "calls": 900,
+            "counts": {"right": 899},
+            "failures": ["call 3"],
+            "seconds": 60,
+        },
+        "gpu_fuzz_2": {
+            "calls": 1100,
+            "counts": {"refused": 600, "right": 500},
+            "failures": [],
+            "seconds": 60,
+        },
         "gpu_sanitizer": {"runs": runs},
     }
     for name, record in records.items():
@@ -319,7 +329,7 @@ def test_recorded_checks_are_told_and_go_stale(sources: str, tmp_path: Path) -> 
         text = (tmp_path / "site" / name).read_text()
         for told in (
             "GPU tests of 2026-01-01: 10 passed, 1 failed, 2 not reached; 10,000 random launches",
-            "random calls of 2026-01-01: 2,000 in 2 process-minutes, 1 wrong",
+            "2,000 in 2 process-minutes, 1,399 right, 600 refused in words, 1 wrong",
             "memcheck 2 faults in 2 kernels, racecheck 0 faults in 0 kernels and no end in 1",
         ):
             assert told in text

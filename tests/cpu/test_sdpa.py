@@ -112,6 +112,12 @@ FALLBACKS = {
         NotImplementedError,
         "value has headdim 72",
     ),
+    "the gradient of a mask": (
+        tensors(),
+        lambda *_: {"attn_mask": torch.zeros(72, 72, dtype=torch.half, requires_grad=True)},
+        NotImplementedError,
+        "forward only",
+    ),
     "headdim 60": (tensors((1, 2, 20, 60)), lambda *_: {}, ValueError, "headdim 60"),
     "a broadcast batch": (
         tensors((2, 4, 20, 64), (1, 4, 20, 64)), lambda *_: {}, ValueError, "expand",
@@ -120,7 +126,7 @@ FALLBACKS = {
         tensors((1, 2, 2, 20, 64), (2, 1, 2, 20, 64)), lambda *_: {}, ValueError,
         "(1, 2), (2, 1) and (2, 1)",
     ),
-    "strides": (
+    "strides": (  # S11
         [torch.randn(1, 2, 64, 20).half().mT for _ in range(3)], lambda *_: {}, ValueError,
         "has stride 20",
     ),

@@ -82,7 +82,11 @@ def main() -> int:
 
 
 class Call:
-    """One random call; about a third break a rule."""
+    """One random call.
+
+    A quarter break a rule, and kernels drawn by name refuse most of the others: they have no such
+    D, accumulator or mask. A fifth of all calls run.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

@@ -70,6 +70,16 @@ def test_error_and_memory(instance, turn):  # N12, N15, S06, S20, S22, S28
     assert called[0].equal(out) and called[1].equal(lse)  # S10, S12
 
 
+@pytest.mark.parametrize("seqlen_q", [1, 64])
+@pytest.mark.parametrize("nheads_q, nheads_kv", [(5, 1), (6, 1), (7, 1), (16, 1), (24, 4)])
+@over(sample(512, acc=("f32",)))
+@pytest.mark.usefixtures("poisoned_workspace")
+def test_any_ratio_of_heads(instance, nheads_q, nheads_kv, seqlen_q):  # S06
+    q, k, v = inputs_of(Case(seqlen_q, 300, nheads_q, nheads_kv), 512, instance["dtype"])
+    out, lse = run_guarded(instance, q, k, v, 299)
+    assert_accurate(instance, out, lse, q, k, v, 299)
+
+
 @over(sample(512, 1024))
 def test_long_and_ragged(instance):  # S20
     q, k, v = inputs_of(Case(300, 8191, 2, 1), instance["headdim"], instance["dtype"])

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from harness import DEVICE, INSTANCES, normal, over, sample
+from harness import DEVICE, DTYPES, INSTANCES, normal, over, sample
 
 import ffpa
 
@@ -119,12 +119,16 @@ def test_the_tensors_choose_the_device():  # R01
 @pytest.mark.parametrize("acc", ["f32", "f16", "qk32_pv16", "qk16_pv32", "f16f32"])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_supports_agrees_with_the_call(dtype, acc):  # R13
+    kinds = (torch.bool, DTYPES[dtype], torch.float32)
+    masks = [torch.ones(16, 16, dtype=kind, device=DEVICE) for kind in kinds]
+    calls = [{"kernel": kernel} for kernel in ("auto", *{i["id"] for i in INSTANCES})]
+    calls += [{"attn_mask": mask} for mask in masks]
     for headdim in (4, 12, *range(8, 1041, 8)):
         q = normal(1, 1, 16, headdim, dtype=dtype)
-        for kernel in ("auto", *{instance["id"] for instance in INSTANCES}):
-            support = ffpa.supports(q, q, q, acc=acc, kernel=kernel)
+        for call in calls:
+            support = ffpa.supports(q, q, q, acc=acc, **call)
             try:
-                ffpa.attention(q, q, q, acc=acc, kernel=kernel)
+                ffpa.attention(q, q, q, acc=acc, **call)
                 assert support and support.instance["headdim"] >= headdim
             except (ValueError, NotImplementedError, RuntimeError) as error:
                 assert not support and support.reason == str(error)

@@ -1,4 +1,4 @@
-"""Verdicts, page, comparison and README blocks from recorded rows: `python -m ffpa.report -h`."""
+"""Verdicts, page and README blocks of recorded rows, and the build: `python -m ffpa.report -h`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from ffpa import extension
 from ffpa.record.store import PAPER_FOLDER
 
-from . import compare, latex, page, readme
+from . import build, compare, latex, page, readme
 from .claims import CLAIMS_FILE, load_claims
 from .results import Results, recorded_folders
 from .tables import to_markdown
@@ -19,10 +20,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
     return status
+
+
+def _build(_: argparse.Namespace) -> int:
+    print(*build.build_report(extension.kernels(), extension.build_info()), sep="\n")
+    return 0
 
 
 def _claims(options: argparse.Namespace) -> int:
@@ -104,6 +110,11 @@ def _verdict_text(verdict: Verdict, here: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ffpa.report", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    compiled = commands.add_parser(
+        "build", help="registers, shared memory and occupancy of each compiled configuration"
+    )
+    compiled.set_defaults(run=_build)
 
     claims = commands.add_parser("claims", help="judge every claim; 1 when one of ours fails")
     claims.add_argument("--claims", type=Path, default=CLAIMS_FILE, help="the claims' file")

@@ -49,7 +49,11 @@ def _fuzz(records: Records, day: str) -> str:
         for count in (lambda record: record["calls"], lambda record: len(record["failures"]))
     )
     minutes = sum(record["seconds"] for record in records) / 60
-    return f"random calls of {day}: {calls:,} in {minutes:.0f} process-minutes, {wrong} wrong"
+    refused = sum(record["counts"].get("refused", 0) for record in records)
+    return (
+        f"random calls of {day}: {calls:,} in {minutes:.0f} process-minutes, "
+        f"{calls - refused - wrong:,} right, {refused:,} refused in words, {wrong} wrong"
+    )
 
 
 def _sanitizer(records: Records, day: str) -> str:
