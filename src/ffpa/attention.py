@@ -71,7 +71,8 @@ def attention(
     scale         1/sqrt(D) by default; any finite number
     enable_gqa    allows Hq to be a multiple of Hkv; key and value are never copied
     acc           where sums are rounded: "f32"; for fp16 also "f16", "qk32_pv16", "qk16_pv32",
-                  "f16f32", as far as the kernel has them
+                  "f16f32", as far as the kernel has them; F16 sums overflow, or stall at long
+                  lengths: docs/accumulation.md has the limits, which inputs have to keep
     kernel        "auto", or a kernel id or instance name of `ffpa.kernels()`
     attn_mask     of bool (True: seen), F32 or the dtype of query (added to the scaled scores),
                   broadcast to (B, Hq, Nq, Nk), any strides; together with is_causal both apply

@@ -69,6 +69,18 @@ def test_masks(instance, seqlen_q, seqlen_k, causal):  # N07, N08, S12, S13, S14
         )
 
 
+@over(MASKED)
+def test_a_window_counts_the_token_itself(instance):  # S26
+    q = torch.zeros(1, 1, 8, instance["headdim"], device=DEVICE, dtype=DTYPES[instance["dtype"]])
+    v = torch.arange(8, device=DEVICE).to(q.dtype)[:, None].expand_as(q).contiguous()
+    distance = torch.arange(8, device=DEVICE)[:, None] - torch.arange(8, device=DEVICE)
+    out = ffpa.attention(
+        q, q, v, attn_mask=distance < 4, is_causal=True, acc=instance["acc"],
+        kernel=instance["name"],
+    )  # fmt: skip
+    assert (out[0, 0, -1] - 5.5).abs().max() < 0.1
+
+
 def test_nan_in_a_hidden_value_spreads():  # N11: as torch's; it is documented
     q = normal(1, 1, 4, 64)
     v = q.clone()
