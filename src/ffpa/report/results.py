@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
+from ffpa.measure.tuning import searched_hashes
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
 from ffpa.record.profile import Profiles, load_profiles
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
+from ffpa.settings import SettingsError
 
 from . import statistics
 from .names import EFFICIENT, Contestant, compiled_for
@@ -191,9 +194,25 @@ class Results:
             if (row.env_hash, row.source_hash) == (newest.env_hash, newest.source_hash)
         )
         # Baselines and ceilings do not depend on our sources, so they do not go stale with them.
-        stale = contestant.is_ours and newest.source_hash != self.source_hash
-        stale &= newest.experiment != SEARCH  # whose candidates have sources of their own
+        stale = contestant.is_ours and newest.source_hash not in self._current(newest)
         return Point(contestant, shape, pooled, stale)
+
+    def _current(self, row: Row) -> set[str]:
+        """Hashes of sources whose rows are not stale.
+
+        The candidates of a search are compiled from the tree's sources with another list of
+        kernels: those that have rows, beside the shipped one.
+        """
+        if row.experiment != SEARCH:
+            return {self.source_hash}
+        point = (row.kernel, row.headdim, row.dtype, row.acc)
+        variants = {
+            other.variant
+            for other in self.rows
+            if other.source_hash == row.source_hash
+            and (other.kernel, other.headdim, other.dtype, other.acc) == point
+        }
+        return _searched(*point, frozenset(variants))
 
     def _record(self, point: Point, over: Contestant) -> dict[str, object]:
         row = point.deciding
@@ -247,6 +266,16 @@ class Results:
         compiled = build.kernels.get(row.backend, {})
         own = [costs for arch, costs in compiled.items() if arch.rstrip("a") == device]
         return own[0]["registers"] if own else None
+
+
+@functools.cache
+def _searched(
+    kernel: str, d: int, dtype: str, acc: str | None, variants: frozenset[str]
+) -> set[str]:
+    try:
+        return searched_hashes(REPOSITORY, kernel, d, dtype, str(acc), variants)
+    except SettingsError:  # the tree no longer has what was searched
+        return set()
 
 
 def recorded_folders() -> list[Path]:
