@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ffpa.report.names import Contestant
 from ffpa.report.results import Results
 from ffpa.report.tables import GAP, stale_notes
 
@@ -16,13 +17,15 @@ from .sheet import Sheet, save_table
 
 NAME, TABLE_NAME, LINE = "ablation", "ablation_table", 0.18
 SHIPPED = "as shipped"
+BASE = Contestant("split_d-sm80", "f32")
 
 
-def panel_of(frame: pd.DataFrame) -> pd.DataFrame:
+def panel_of(results: Results) -> pd.DataFrame:
     """By D, the largest first: the shipped configuration, then its variants from best to worst.
 
-    `shipped` is the rate that each is compared with.
+    `shipped` is the rate beside which each is drawn, `speedup` the ratio in the same rounds.
     """
+    frame = results.frame(NAME, BASE)
     ours = frame[[one.is_ours for one in frame["contestant"]]]
     ours = some(ours[ours["acc"] == "f32"], "F32 rows of ablation")
     groups = []
@@ -42,8 +45,9 @@ def panel_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """Draw the figure, save it with its data, return the caption."""
-    panel = panel_of(frame)
+    panel = panel_of(results)
     notes = notes_of(results, panel, "tflops", panel.iloc[0]["size"])
+    notes.append("in brackets: median of the ratios in the same rounds, less one")
     notes.append("what each variant changes stands in csrc/kernels.toml")
     with style.styled():
         figure = style.new_figure(height(LINE * len(panel) + 0.25, 0, notes))
@@ -57,25 +61,29 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         axes.set_xlabel(f"TFLOP/s of {marked(results, panel.iloc[0]['contestant'])}")
         finish(figure, notes, axes)
         style.save(figure, folder, NAME)
-    columns = ["choice", "headdim", "status", "tflops", "tflops_low", "tflops_high", "registers",
-               "stale"]  # fmt: skip
+    columns = ["choice", "headdim", "status", "tflops", "tflops_low", "tflops_high",
+               "speedup", "speedup_low", "speedup_high", "registers", "stale"]  # fmt: skip
     write_data(panel, columns, folder / f"{NAME}.csv")
     return "; ".join(notes)
 
 
 def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """Rate of each variant, and what it is of the shipped one."""
-    panel = panel_of(frame)
+    panel = panel_of(results)
+    shares = panel["speedup"].mask(panel["variant"] == "", 1.0)
     table = pd.DataFrame(
         {
             "configuration": panel["choice"],
             "TFLOP/s": [_number(rate, ".0f") for rate in panel["tflops"]],
-            "of shipped": [_number(rate, ".2f") for rate in panel["tflops"] / panel["shipped"]],
+            "of shipped": [_number(share, ".2f") for share in shares],
             "registers": [_number(count, ".0f") for count in panel["registers"]],
         }
     )
     save_table(table, folder, TABLE_NAME)
-    caption = f"{results.device}; {panel.iloc[0]['size']}, F32 accumulation"
+    caption = (
+        f"{results.device}; {panel.iloc[0]['size']}, F32 accumulation; of shipped: median of the "
+        "ratios in the same rounds"
+    )
     return "; ".join([caption, *stale_notes(panel)])
 
 
@@ -97,7 +105,7 @@ def _bar(axes: Axes, line: int, point: pd.Series) -> None:
     change = (
         ""
         if point["variant"] == ""
-        else f" ({100 * (rate / shipped - 1):+.1f} %)".replace("-", "−")
+        else f" ({100 * (point['speedup'] - 1):+.1f} %)".replace("-", "−")
     )
     end = max(rate, shipped, point["tflops_high"])
     axes.text(end, line, f" {rate:.0f}{change}", va="center", fontsize=style.SMALL)

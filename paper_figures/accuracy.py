@@ -88,8 +88,8 @@ def _shade(axes: Axes, start: float) -> None:
     axes.axvspan(start, right, color="#eeeeee", zorder=0, linewidth=0)
     axes.set_xlim(left, right)
     axes.text(
-        start * 1.03, 0.3, "F16 scores overflow", transform=axes.get_xaxis_transform(),
-        fontsize=style.SMALL, color=style.GREY, rotation=90, va="bottom",
+        start * 1.03, 0.97, "F16 overflows", transform=axes.get_xaxis_transform(),
+        fontsize=style.SMALL, color=style.GREY, rotation=90, va="top",
     )  # fmt: skip
 
 

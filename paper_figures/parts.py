@@ -51,7 +51,8 @@ def curve(
     line = points.set_index(x)[quantity].astype(float)
     if places is not None:
         line = line.reindex(list(places))
-    axes.plot(line.index, line, label=label or contestant.label, **look)
+    # A marker on the axis is drawn whole.
+    axes.plot(line.index, line, label=label or contestant.label, clip_on=False, **look)
     hot = drawn[drawn["status"] == "throttled"]
     axes.plot(
         hot[x],

@@ -55,6 +55,8 @@ _APPEARANCE: dict[tuple[str, str | None], tuple[str, str, str]] = {
     ("split_d-sm80", "f16f32"): ("#117733", "P", "-"),
     ("split_d-sm80", "qk16_pv32"): ("#332288", "d", "-"),
     ("split_d-sm80", "qk32_pv16"): ("#AA4499", "*", "-"),
+    ("split_kv-sm80", "f32"): ("#CC6677", "*", "-"),
+    ("split_kv-sm80", "f16"): ("#EE99AA", "8", "-"),
     ("naive", "f32"): ("#661100", "H", "-"),
     ("sdpa-efficient", None): ("#000000", "v", "-"),
     ("sdpa-flash", None): ("#009E73", "<", "--"),

@@ -293,6 +293,32 @@ def test_a_rate_relative_to_another_size() -> None:
     assert verdict.name == "not tested here" and "no rate with causal=False" in verdict.why
 
 
+def drifting(ratio: float, runs: tuple[str, str]) -> list[Row]:
+    """D = 512 and 576 in three processes each, which a common drift of 6 % either way slows."""
+    return [
+        row("split_d-sm80", "f32", dim, 200 * speed * share, run_id=run, process=process)
+        for dim, share, run in ((512, 1.0, runs[0]), (576, ratio, runs[1]))
+        for process, speed in enumerate((1.0, 0.94, 1.06))
+    ]
+
+
+NEIGHBOURS = {"kind": "steps", **TFLOPS}
+
+
+def test_neighbours_are_compared_process_by_process() -> None:
+    entry = claim(NEIGHBOURS, {"low": 0.85}, select={"headdim": [512, 576]})
+    verdict = judged(entry, drifting(0.89, ("run", "run")))
+    assert (verdict.name, verdict.why) == ("holds", "")
+    assert judged(entry, drifting(0.83, ("run", "run"))).name == "does not hold"
+
+
+def test_neighbours_of_different_processes_are_compared_by_the_far_ends_and_it_is_said() -> None:
+    entry = claim(NEIGHBOURS, {"low": 0.85}, select={"headdim": [512, 576]})
+    verdict = judged(entry, drifting(0.89, ("run", "another")))
+    assert verdict.name == "unclear"
+    assert "no process measured both" in verdict.why and verdict.why.endswith("at D = 576")
+
+
 FLOORS = {"kind": "every", "floors": dict.fromkeys(DIMS, 140.0), **TFLOPS}
 
 

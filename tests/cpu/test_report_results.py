@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from synthetic import OTHER_SOURCES, SOURCES, row
+from synthetic import ENV_HASH, OTHER_SOURCES, SOURCES, row
 
+from ffpa.measure.tuning import searched_hashes
 from ffpa.record import Row, Run, remember
+from ffpa.record.provenance import tree_source_hash
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report.names import EFFICIENT, Contestant, compiled_for
 from ffpa.report.points import Point
 from ffpa.report.results import NoRowsError, Results, recorded_folders
@@ -55,7 +58,7 @@ def test_the_newest_run_comes_last_whatever_its_file(tmp_path: Path) -> None:
 
 
 def test_a_search_has_sources_of_its_own(tmp_path: Path) -> None:
-    """Its rows are not stale, and the build of the newest rows is not theirs."""
+    """The build of the newest rows is not theirs."""
     fields = {"experiment": "tune", "source_hash": OTHER_SOURCES, "run_id": "late"}
     rows = [
         row("split_d-sm80", "f32", 512, 150.0),
@@ -66,7 +69,37 @@ def test_a_search_has_sources_of_its_own(tmp_path: Path) -> None:
     remember(folder, synthetic.environment().model_copy(update={"runs": {"late": run}}))
     loaded = Results.load(folder, SOURCES)
     assert loaded.rows[-1].experiment == "headdim"
-    assert not any(point.stale for point in loaded.points("tune"))
+
+
+def searched(variants: tuple[str, ...], sources: str) -> Results:
+    """Rows of the search at D = 512: the shipped configuration and these."""
+    fields = {"experiment": "tune", "dtype": "bf16", "source_hash": sources}
+    rows = [
+        row("split_d-sm90", "f32", 512, 600.0, variant=variant, **fields)
+        for variant in ("", *variants)
+    ]
+    return Results(
+        Path("gpu"), tuple(rows), {ENV_HASH: synthetic.environment()}, tree_source_hash()
+    )
+
+
+def test_a_search_is_stale_when_its_candidates_would_be_compiled_from_other_sources() -> None:
+    """The hash is that of the tree with the recorded candidates in the list of kernels."""
+    kept = ("slots5", "slots5-behind1")
+    (current,) = searched_hashes(REPOSITORY, "split_d-sm90", 512, "bf16", "f32", kept)
+    assert current != tree_source_hash()
+    assert [point.stale for point in searched(kept, current).points("tune")] == [False] * 3
+    assert all(point.stale for point in searched(kept, OTHER_SOURCES).points("tune"))
+    assert all(point.stale for point in searched(kept[:1], current).points("tune"))
+    assert not searched_hashes(REPOSITORY, "split_d-sm90", 64, "bf16", "f32", kept)
+
+
+def test_the_committed_search_is_of_the_sources_of_the_tree() -> None:
+    results = Results.load(PAPER_FOLDER)
+    ours = [row for row in results.rows if row.experiment == "headdim" and row.acc]
+    if any(row.source_hash != results.source_hash for row in ours):
+        pytest.skip("the recorded rows are of other sources, the search's too")
+    assert not any(point.stale for point in results.points("tune"))
 
 
 def test_one_wrong_result_condemns_the_point() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ffpa.settings import Settings, SettingsError
+from ffpa_build.sources import source_hash
 
 # What a build and a measurement need of the repository.
 PARTS = ("csrc", "src", "conf", "experiments/run.py", "pyproject.toml", "setup.py")
@@ -90,6 +94,28 @@ def write_tree(
         "# Written by experiments/tune.py.\n"
         + "".join(f"{name}: {json.dumps(on)}\n" for name, on in switches.items())
     )
+
+
+def searched_hashes(
+    root: Path, kernel: str, d: int, dtype: str, acc: str, variants: Collection[str]
+) -> set[str]:
+    """Hashes of the sources that the tree's searches at a point compile now.
+
+    `variants` are the candidates to compile, as those that did are in the rows. Empty where no file
+    of conf/tune/ searches there: what was searched with other fields cannot be made anew.
+    """
+    found = set()
+    for file in sorted((root / "conf/tune").glob("*.yaml")):
+        search = yaml.safe_load(file.read_text())
+        if (search["kernel"], search["d"], search["dtype"]) != (kernel, d, dtype):
+            continue
+        table = find_kernel(root, kernel)
+        entry = shipped_entry(table, d, dtype, acc)
+        trial = [one for one in candidates(entry, search["fields"]) if one.variant in variants]
+        with tempfile.TemporaryDirectory() as folder:
+            write_tree(root, Path(folder), table, [entry, *(one.entry for one in trial)])
+            found.add(source_hash(Path(folder)))
+    return found
 
 
 def _toml(kernel: Mapping[str, Any]) -> Iterator[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+import numpy as np
+
 from ffpa.record import Row
 
 from . import statistics
 from .names import Contestant
-from .statistics import Estimate
+from .statistics import Estimate, Runs
 
 Shape = tuple[int, int, int, int, int, int, bool, str, float]
 
@@ -82,3 +84,17 @@ class Point:
         if not self.counts or not self.time or row.tflops is None or row.median_ms is None:
             return None
         return self.time.inverse(row.tflops * row.median_ms)
+
+    @property
+    def rates(self) -> Runs:
+        """TFLOP/s of every round, by process; empty when the point does not count."""
+        row = self.deciding
+        if not self.counts or row.tflops is None or row.median_ms is None:
+            return {}
+        work = row.tflops * row.median_ms
+        return {process_of(row): work / np.array(row.samples_ms) for row in self.rows if row.rounds}
+
+
+def process_of(row: Row) -> tuple[str, int]:
+    """What tells the process that measured a row."""
+    return row.run_id, row.process

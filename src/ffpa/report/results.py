@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
+from ffpa.measure.tuning import searched_hashes
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
 from ffpa.record.profile import Profiles, load_profiles
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
+from ffpa.settings import SettingsError
 
 from . import statistics
 from .names import EFFICIENT, Contestant, compiled_for
-from .points import Point, Shape
-from .statistics import Estimate
+from .points import Point, Shape, process_of
+from .statistics import Estimate, Runs
 
 SEARCH = "tune"  # the results file of experiments/tune.py
 LATE_SHARE = 0.1  # a point with the host's own time in more of its samples is marked
@@ -145,12 +148,8 @@ class Results:
 
         None when the two never ran, rightly, in one process.
         """
-        pairs = []
-        for row in point.rows:
-            other = self._by_run.get((*_run(row), *over))
-            if point.counts and row.samples_ms and other and other.status in ("ok", "throttled"):
-                pairs.append((other.samples_ms, row.samples_ms))
-        return statistics.paired_ratio(pairs) if pairs else None
+        ratios = self._speedups(point, over)
+        return statistics.median(list(ratios.values())) if ratios else None
 
     def over_peers(
         self, experiment: str, contestant: Contestant
@@ -178,6 +177,15 @@ class Results:
             self._frames[key] = pd.DataFrame(records)
         return self._frames[key]
 
+    def _speedups(self, point: Point, over: Contestant) -> Runs:
+        """The ratio of every round, by process."""
+        ratios = {}
+        for row in point.rows:
+            other = self._by_run.get((*_run(row), *over))
+            if point.counts and row.samples_ms and other and other.status in ("ok", "throttled"):
+                ratios[process_of(row)] = statistics.round_ratios(other.samples_ms, row.samples_ms)
+        return ratios
+
     def _point(self, contestant: Contestant, shape: Shape, rows: Sequence[Row]) -> Point:
         newest = rows[-1]
         pooled = tuple(
@@ -186,14 +194,31 @@ class Results:
             if (row.env_hash, row.source_hash) == (newest.env_hash, newest.source_hash)
         )
         # Baselines and ceilings do not depend on our sources, so they do not go stale with them.
-        stale = contestant.is_ours and newest.source_hash != self.source_hash
-        stale &= newest.experiment != SEARCH  # whose candidates have sources of their own
+        stale = contestant.is_ours and newest.source_hash not in self._current(newest)
         return Point(contestant, shape, pooled, stale)
+
+    def _current(self, row: Row) -> set[str]:
+        """Hashes of sources whose rows are not stale.
+
+        The candidates of a search are compiled from the tree's sources with another list of
+        kernels: those that have rows, beside the shipped one.
+        """
+        if row.experiment != SEARCH:
+            return {self.source_hash}
+        point = (row.kernel, row.headdim, row.dtype, row.acc)
+        variants = {
+            other.variant
+            for other in self.rows
+            if other.source_hash == row.source_hash
+            and (other.kernel, other.headdim, other.dtype, other.acc) == point
+        }
+        return _searched(*point, frozenset(variants))
 
     def _record(self, point: Point, over: Contestant) -> dict[str, object]:
         row = point.deciding
         alone = point.contestant.is_ceiling or point.contestant == over
-        speedup = None if alone else self.speedup(point, over)
+        speedups = {} if alone else self._speedups(point, over)
+        speedup = statistics.median(list(speedups.values())) if speedups else None
         return {
             "contestant": point.contestant,
             "shape": point.shape,
@@ -217,14 +242,14 @@ class Results:
             "counts": point.counts,
             "median_ms": point.time.value if point.time else None,
             "iqr_ms": row.iqr_ms,
-            **_columns("tflops", point.rate),
-            **_columns("speedup", speedup),
+            **_columns("tflops", point.rate, point.rates),
+            **_columns("speedup", speedup, speedups),
             "err_rel": row.err_rel,
             "err_max": row.err_max,
             "repeats": point.repeats,
             "registers": self._registers(row),
             "samples": sum(len(row.samples_ms) for row in point.rows),
-            "processes": len({_run(row)[:2] for row in point.rows}),
+            "processes": len({process_of(row) for row in point.rows}),
             "discarded": sum(row.discarded for row in point.rows),
             "requeued": sum(row.requeued or 0 for row in point.rows),
             "late": sum(row.late or 0 for row in point.rows),
@@ -241,6 +266,16 @@ class Results:
         compiled = build.kernels.get(row.backend, {})
         own = [costs for arch, costs in compiled.items() if arch.rstrip("a") == device]
         return own[0]["registers"] if own else None
+
+
+@functools.cache
+def _searched(
+    kernel: str, d: int, dtype: str, acc: str | None, variants: frozenset[str]
+) -> set[str]:
+    try:
+        return searched_hashes(REPOSITORY, kernel, d, dtype, str(acc), variants)
+    except SettingsError:  # the tree no longer has what was searched
+        return set()
 
 
 def recorded_folders() -> list[Path]:
@@ -265,12 +300,12 @@ def _contestant(row: Row) -> Contestant:
 
 
 def _run(row: Row) -> tuple[object, ...]:
-    return (row.run_id, row.process, row.experiment, row.shape)
+    return (*process_of(row), row.experiment, row.shape)
 
 
-def _columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+def _columns(name: str, estimate: Estimate | None, runs: Runs) -> dict[str, object]:
     value, low, high = estimate[:3] if estimate else (None, None, None)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
+    return {name: value, f"{name}_low": low, f"{name}_high": high, f"{name}_runs": runs}
 
 
 def shown(path: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 from scipy import stats
 
+from . import statistics
 from .claims import Claim, Metric, Select, Sizes, listed, span
 from .results import LATE_SHARE, NoRowsError, Results, contestants_in, only
 from .tables import one_setting
@@ -122,7 +123,8 @@ def _count(claim: Claim, points: pd.DataFrame) -> Verdict:
                 why = "the rows do not tell whether a second launch gave the same bits"
                 return Verdict(claim, "not tested here", "", why)
             counted = points[points["repeats"].eq(False)]
-    return _compare(claim, _exact(len(counted)), _reasons(counted) if len(counted) else "")
+    number = _exact(pd.Series([len(counted)]))
+    return _compare(claim, number, _reasons(counted) if len(counted) else "")
 
 
 def _untried(select: Select, points: pd.DataFrame) -> str:
@@ -171,29 +173,35 @@ def _quantity(
     if metric.over == "peers":
         return _over_peers(claim, by_place, frame, results)
     if metric.of == "err_rel":
-        values = by_place["err_rel"].astype(float)
+        errors = by_place["err_rel"].astype(float)
         if metric.over:
             select = claim.select.model_copy(update=metric.over.model_dump())
             theirs = _selected(frame, select).set_index("place")["err_rel"].astype(float)
-            values = (values / theirs).reindex(by_place.index)
-        return _columns(values, values, values), ""
+            errors = (errors / theirs).reindex(by_place.index)
+        return _exact(errors), ""
     if metric.of == "registers":
-        values = by_place["registers"].astype(float)
-        return _columns(values, values, values), ""
-    value, low, high = (
-        by_place[f"{metric.of}{end}"].astype(float) for end in ("", "_low", "_high")
-    )
+        return _exact(by_place["registers"].astype(float)), ""
+    values = _estimated(by_place, str(metric.of))
     if metric.than:
         changed = metric.than.model_dump(exclude_defaults=True)
         other = _selected(frame, claim.select.model_copy(update=changed)).set_index("place")
-        rates = other[["tflops", "tflops_low", "tflops_high"]].astype(float).reindex(by_place.index)
-        value, low, high = (
-            value / rates["tflops"], low / rates["tflops_high"], high / rates["tflops_low"]
-        )  # fmt: skip
+        others = _estimated(other, "tflops").reindex(values.index)
+        ratios = [_ratio(values.loc[[place]], others.loc[[place]]) for place in values.index]
+        return pd.concat(ratios), ""
     if metric.floors:
-        floors = pd.Series(metric.floors).reindex(by_place.index)
-        value, low, high = value / floors, low / floors, high / floors
-    return _columns(value, low, high), _rates(by_place) if metric.floors else ""
+        floors = pd.Series(metric.floors).reindex(values.index)
+        bounds = values[["value", "low", "high"]].div(floors, axis="index")
+        return bounds, _rates(by_place)
+    return values, ""
+
+
+def _estimated(by_place: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """value, low, high of a column of the frame, and runs: what every round gave, by process."""
+    bounds = {
+        name: by_place[f"{quantity}{end}"].astype(float)
+        for name, end in (("value", ""), ("low", "_low"), ("high", "_high"))
+    }
+    return pd.DataFrame({**bounds, "runs": by_place[f"{quantity}_runs"]})
 
 
 def _rates(by_place: pd.DataFrame) -> str:
@@ -223,10 +231,6 @@ def _over_peers(
     return bounds, note
 
 
-def _columns(value: object, low: object, high: object) -> pd.DataFrame:
-    return pd.DataFrame({"value": value, "low": low, "high": high})
-
-
 def _reduce(metric: Metric, values: pd.DataFrame) -> pd.DataFrame:
     """The numbers to hold against the bounds: lines of value, low, high."""
     if metric.kind == "every":
@@ -238,32 +242,43 @@ def _reduce(metric: Metric, values: pd.DataFrame) -> pd.DataFrame:
         case Metric(kind="peak"):
             return values.loc[[peak]]
         case Metric(kind="peak_at"):
-            return _exact(peak)
+            return _exact(pd.Series([peak]))
         case Metric(kind="trend"):
-            return _exact(stats.kendalltau(places, list(by_place.values())).statistic)
+            tau = stats.kendalltau(places, list(by_place.values())).statistic
+            return _exact(pd.Series([tau]))
         case Metric(kind="step", at=int(at)):
-            return _ratio(values, at, places[places.index(at) - 1])
+            return _ratio(values.loc[[at]], values.loc[[places[places.index(at) - 1]]])
         case Metric(kind="share_of_peak", at=int(at)):
-            return _exact(1.0) if at == peak else _ratio(values, at, peak)
+            if at == peak:
+                return _exact(pd.Series([1.0]))
+            return _ratio(values.loc[[at]], values.loc[[peak]])
         case Metric(kind="steps"):
             pairs = itertools.pairwise(places)
-            return pd.concat([_ratio(values, after, before) for before, after in pairs])
+            return pd.concat([_ratio(values.loc[[b]], values.loc[[a]]) for a, b in pairs])
     raise AssertionError(f"metric {metric.kind} is not a number by place")
 
 
-def _ratio(values: pd.DataFrame, place: int, under: int) -> pd.DataFrame:
-    """One place over another, by the far ends of their intervals, at `place`."""
-    value, low, high = (values[name].to_dict() for name in ("value", "low", "high"))
-    numbers = {
-        "value": value[place] / value[under],
-        "low": low[place] / high[under],
-        "high": high[place] / low[under],
-    }
-    return pd.DataFrame(numbers, index=[place])
+def _ratio(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """One line over another, at the place of the first.
+
+    By statistics.shared_ratio where a process measured both; otherwise, marked as unpaired, by the
+    far ends of the two intervals.
+    """
+    a, b = first.iloc[0], second.iloc[0]
+    paired = None
+    if "runs" in first and not pd.isna(a["value"]) and not pd.isna(b["value"]):
+        paired = statistics.shared_ratio(a["runs"], b["runs"])
+    if paired:
+        bounds = {"value": paired.value, "low": paired.low, "high": paired.high}
+    else:
+        ends = (("value", "value"), ("low", "high"), ("high", "low"))
+        bounds = {over: a[over] / b[under] for over, under in ends}
+    unpaired = "runs" in first and not paired
+    return pd.DataFrame({**bounds, "unpaired": unpaired}, index=first.index)
 
 
-def _exact(number: float) -> pd.DataFrame:
-    return pd.DataFrame({"value": [number], "low": [number], "high": [number]})
+def _exact(numbers: pd.Series[Any]) -> pd.DataFrame:
+    return pd.DataFrame({"value": numbers, "low": numbers, "high": numbers})
 
 
 def _compare(claim: Claim, numbers: pd.DataFrame, why: str = "") -> Verdict:
@@ -279,6 +294,9 @@ def _compare(claim: Claim, numbers: pd.DataFrame, why: str = "") -> Verdict:
         for word, there in (("outside", outside), ("an interval reaches over the bound", doubtful))
         if there.any() and claim.metric.by_place
     ]
+    if "unpaired" in numbers and numbers["unpaired"].any():
+        places = _places(numbers.index[numbers["unpaired"]])
+        told.append(f"no process measured both, so by the far ends of two intervals, at {places}")
     name: VerdictName = "holds"
     if outside.any() or doubtful.any():
         name = "does not hold" if outside.any() else "unclear"
