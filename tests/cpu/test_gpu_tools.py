@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from ffpa.record.store import REPOSITORY
+from ffpa_build import manifest
+
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
 import fuzz
 import harness
+import sanitize
 
 DEVICE = torch.device("cpu")
 ADDRESS = {"key": 2, "out": 4, "mask": 20}  # places among the arguments of the extension's forward
@@ -86,3 +90,95 @@ def test_what_lies_beside_a_tensor_is_noticed(fuzzed, emulator, monkeypatch, tmp
         fuzzed, monkeypatch, tmp_path, "--calls", "40", "--seed", "5", "--seconds", "300"
     )
     assert code == 1 and record["failures"]
+
+
+INSTANCES = {instance.name: instance for instance in manifest.load(REPOSITORY)}
+
+
+def sorts(names):
+    """What has code of its own: kernel, variant and accumulator, and on Hopper the structure."""
+    return {
+        (one.id, one.variant, one.acc, dict(one.fields).get("ctas"))
+        for one in map(INSTANCES.get, names)
+    }
+
+
+def test_the_sanitizer_sees_every_sort_of_kernel_that_auto_may_take():
+    assert set(sanitize.KERNELS) <= set(INSTANCES) and len(set(sanitize.KERNELS)) > 40
+    offered = [
+        one.name for one in INSTANCES.values()
+        if not one.variant or one.masks or one.narrow or one.fallback
+    ]  # fmt: skip
+    steps = {name for name in offered if name.startswith("ladder-")}
+    assert not sorts(set(offered) - steps) - sorts(sanitize.KERNELS)
+    seen = {name.split("-")[1] for name in sanitize.KERNELS if name.startswith("ladder-")}
+    assert seen == {"1", "4", "9", "11"}
+    dtypes = {(INSTANCES[name].id, INSTANCES[name].dtype) for name in sanitize.KERNELS}
+    assert {("split_d-sm80", "bf16"), ("split_d-sm90", "bf16"), ("split_kv-sm80", "bf16")} < dtypes
+
+
+def test_kernels_to_look_at_are_the_list_or_a_pattern():
+    names = list(INSTANCES)
+    assert sanitize.chosen(names, None) == list(sanitize.KERNELS)
+    assert sanitize.chosen([names[0]], None) == [names[0]]
+    assert sanitize.chosen(names, ["*/masked99"]) == [n for n in names if n.endswith("/masked99")]
+
+
+@pytest.mark.parametrize(
+    "kernel", ["split_d-sm80/d256/fp16/f32/masked", "split_kv-sm80/d512/bf16/f32"]
+)
+def test_every_case_of_a_kernel_is_launched(fuzzed, emulator, monkeypatch, capsys, kernel):
+    monkeypatch.setattr(sanitize, "INSTANCES", emulator.kernels())
+    sanitize.launch(kernel)
+    assert [name for name, *_ in emulator.launches] == [kernel] * 9
+    assert f"{kernel}: all right" in capsys.readouterr().out
+    assert (2 in emulator.splits) == kernel.startswith("split_kv")
+
+
+@pytest.fixture
+def sanitizer(monkeypatch, tmp_path):
+    """sanitize.py with two kernels and a compute-sanitizer that finds what the test says."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(sanitize, "INSTANCES", [{"name": name} for name in sanitize.KERNELS[:2]])
+    monkeypatch.setattr(sanitize, "build_info", lambda: {"source_hash": "a" * 64})
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def run(found, *arguments):
+        tool = tmp_path / "compute-sanitizer"
+        tool.write_text(
+            f'#!/bin/sh\necho "$PYTORCH_NO_CUDA_MEMORY_CACHING $@" >> {tmp_path}/asked\n'
+            'case "$*" in *fuzz.py*) echo "30 calls: all right";; *) echo "x: all right";; esac\n'
+            f'echo "========= ERROR SUMMARY: {found} errors"\n'
+        )
+        tool.chmod(0o755)
+        path = tmp_path / "sanitizer.json"
+        monkeypatch.setattr(sys, "argv", ["sanitize.py", *arguments, "--record", str(path)])
+        code = sanitize.main()
+        asked = tmp_path / "asked"
+        return code, json.loads(path.read_text()), asked.read_text() if asked.exists() else ""
+
+    return run
+
+
+@pytest.mark.parametrize("found", [0, 3])
+def test_each_tool_looks_at_each_kernel_and_the_random_calls(sanitizer, found):
+    code, record, asked = sanitizer(found, "--fuzz", "30")
+    assert code == (found > 0) and not record["not_reached"]
+    runs = [(run["tool"], run["kernel"], run["found"]) for run in record["runs"]]
+    names = ["fuzz", *sanitize.KERNELS[:2]]
+    assert runs == [(tool, name, found) for name in names for tool in sanitize.TOOLS]
+    assert [run.get("calls") for run in record["runs"]] == [30] * 3 + [None] * 6
+    assert asked.count("1 --tool memcheck") == 3 and "--tight" in asked
+
+
+def test_what_the_time_does_not_reach_is_told(sanitizer, capsys):
+    code, record, asked = sanitizer(0, "--total", "-1", "--kernels", "*/d512/*")
+    assert code == 0 and not record["runs"] and not asked
+    assert record["not_reached"] == [f"{tool} {sanitize.KERNELS[1]}" for tool in sanitize.TOOLS]
+    assert f"not reached: memcheck {sanitize.KERNELS[1]}" in capsys.readouterr().out
+
+
+def test_a_pattern_that_names_nothing_is_refused(sanitizer, capsys):
+    with pytest.raises(SystemExit):
+        sanitizer(0, "--kernels", "nothing*")
+    assert "no kernel that runs here is called like nothing*" in capsys.readouterr().err
