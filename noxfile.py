@@ -67,11 +67,20 @@ def run(session: nox.Session, python: str, *arguments: str) -> None:
     session.run(python, *arguments, external=True)
 
 
+# What claims ask for beside the sweeps of conf/experiment.
+BESIDE = (
+    ("experiment=causal", "n=16384", "d=64,128,192,256,320,384,448,512"),
+    ("experiment=accuracy", "dtype=bf16", "acc=f32"),
+)
+
+
 def measure_all(session: nox.Session, python: str) -> None:
     """What follows `--`; otherwise everything, the headline in three processes."""
     measure = ("experiments/run.py", "device=cuda")
     run(session, python, *measure, *(session.posargs or ["experiment=all"]))
     if not session.posargs:
+        for beside in BESIDE:
+            run(session, python, *measure, *beside)
         for _ in range(2):  # the intervals of the headline cover how processes differ
             run(session, python, *measure, "experiment=headdim")
 
@@ -120,7 +129,7 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def bench(session: nox.Session) -> None:
-    """Measure all experiments, or what follows `--`, then figures and page (55 min, GPU)."""
+    """Measure all experiments, or what follows `--`, then figures and page (65 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     measure_all(session, python)
@@ -130,7 +139,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def reproduce(session: nox.Session) -> None:
-    """Measure everything anew, into reproduced/, beside the authors' rows (55 min, GPU)."""
+    """Measure everything anew, into reproduced/, beside the authors' rows (65 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     session.env["FFPA_RESULTS"] = os.environ.get("FFPA_RESULTS", str(ROOT / "reproduced"))
@@ -152,7 +161,7 @@ def accuracy(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def profile(session: nox.Session) -> None:
-    """Hardware counters of the best kernels, by Nsight Compute (2 min, GPU)."""
+    """Counters of the best kernels by Nsight Compute; `-- --ladder`: steps too (2 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     run(session, python, "experiments/profile_kernels.py", *session.posargs)

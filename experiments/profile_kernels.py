@@ -28,6 +28,8 @@ NO_NCU = (
     "or name it with NCU=FILE"
 )
 Target = tuple[Contestant, Shape, str]
+# What docs/ladder.md tells of the steps: enough CTAs for some waves, and little enough time.
+LADDER = {"b": 4, "h": 32, "n": 2048, "d": 128, "acc": {"f32": True}, "kernels": {"ladder": True}}
 
 
 def main(arguments: list[str]) -> int:
@@ -67,12 +69,11 @@ def targets(options: argparse.Namespace) -> list[Target]:
     limits = device_limits(torch.cuda.current_device())
     accs = dict.fromkeys(options.acc, True)
     kernels = dict.fromkeys(options.kernels, True)
+    common = {"h": options.h, "n": options.n, "acc": accs, "kernels": kernels}
+    points = [{**common, "d": headdim} for headdim in options.d]
     found = []
-    for headdim in options.d:
-        settings = Settings(
-            h=options.h, n=options.n, d=headdim, acc=accs, kernels=kernels,
-            measure=MeasureSettings(ceiling=False),
-        )  # fmt: skip
+    for point in [*points, *([LADDER] if options.ladder else [])]:
+        settings = Settings(**point, measure=MeasureSettings(ceiling=False))
         shape = shape_of(settings)
         for one in contestants_of(settings, [kernel["id"] for kernel in ffpa.kernels()]):
             support = find(problem_of(shape, one.acc), limits, one.kernel, one.variant)
@@ -126,6 +127,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--n", type=int, default=8192)
     options.add_argument("--acc", nargs="+", default=["f16", "f32"])
     options.add_argument("--kernels", nargs="+", default=["split_d-sm80", "split_d-sm90"])
+    options.add_argument(
+        "--ladder", action="store_true", help="then each step of the ladder at [4, 2048, 32, 128]"
+    )
     options.add_argument("--seconds", type=float, default=120, help="to begin launches in")
     options.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     return options

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ffpa.report.names import CEILING_PREFIX, Contestant
-from ffpa.report.profiles import profile_caption, profile_table
+from ffpa.report.profiles import kernels_and_steps, profile_caption, profile_table
 from ffpa.report.results import NoRowsError, Results, contestants_in, only
 from ffpa.report.tables import GAP, headdim_panel, resources, stale_notes
 
@@ -100,12 +100,10 @@ def build_profile(results: Results, frame: pd.DataFrame, folder: Path) -> str:
 
 
 def _tensor_shares(results: Results) -> list[tuple[Contestant, int, float]]:
-    record = results.profiles
-    if record is None:
-        return []
+    kernels, _ = kernels_and_steps(results)
     return [
         (Contestant(one.kernel, one.acc), one.headdim, one.tensor_pct / 100)
-        for one in record.profiles
+        for one in kernels
         if one.instance.count("/") == 3  # no variant
     ]
 

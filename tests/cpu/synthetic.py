@@ -90,6 +90,7 @@ def other_rows(**fields: Any) -> list[Row]:
         entry
         for make in (
             _dtypes,
+            _causal,
             _accumulation,
             _ablation,
             _seqlen,
@@ -136,6 +137,19 @@ def _dtypes(fields: dict[str, Any]) -> list[Row]:
             ("ceiling-matmul", None, 600.0 * share),
         )
     ]
+
+
+def _causal(fields: dict[str, Any]) -> list[Row]:
+    dims = {8192: range(64, 1025, 64), 16384: range(64, 513, 64)}
+    return [
+        row(kernel, acc, dim, rate * share, seqlen_q=length, seqlen_k=length, causal=causal,
+            **fields)
+        for length in dims
+        for dim in dims[length]
+        for causal, share in ((False, 1.0), (True, 0.9 if length == 16384 else 0.8))
+        for kernel, rate in (("split_d-sm80", 300.0), ("split_d-sm90", 600.0))
+        for acc in ("f16", "f32")
+    ]  # fmt: skip
 
 
 def _accumulation(fields: dict[str, Any]) -> list[Row]:

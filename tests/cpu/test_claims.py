@@ -204,13 +204,14 @@ KEYS = {"headdim": "d", "seqlen_q": "n", "nheads_q": "h", "nheads_kv": "hkv"}
 KEYS |= {"input_scale": "measure.input_scale"}
 
 
-def swept(experiment: str) -> list[dict[str, Any]]:
-    """The points of an experiment as its file and those of its shapes give them."""
+def swept(experiment: str, overrides: list[str]) -> list[dict[str, Any]]:
+    """The points of an experiment as its file, those of its shapes and a command give them."""
     folder = REPOSITORY / "conf"
     config = yaml.safe_load((folder / "experiment" / f"{experiment}.yaml").read_text())
+    params = config["hydra"]["sweeper"]["params"] | dict(one.split("=") for one in overrides)
     axes = {
         key: [yaml.safe_load(value) for value in str(values).split(",")]
-        for key, values in config["hydra"]["sweeper"]["params"].items()
+        for key, values in params.items()
     }
     fixed = {"n": config.get("n"), "h": config.get("h"), "causal": False, "dtype": "fp16"}
     points = []
@@ -237,7 +238,7 @@ def test_project_claims_point_at_things_that_exist(entry: Claim) -> None:
     assert entry.where in {sheet.name for sheet in SHEETS}
     assert shlex.split(entry.command)[:3] == ["nox", "-s", "bench"]
     assert f"experiment={entry.experiment}" in entry.command
-    points = swept(entry.experiment)
+    points = swept(entry.experiment, shlex.split(entry.command)[5:])
     for name, key in KEYS.items():
         wanted = getattr(entry.select, name)
         assert set(wanted) <= {point[key] for point in points if key in point}, name
@@ -356,6 +357,27 @@ def test_the_dtypes_are_never_averaged() -> None:
         judged(claim(metric, {"high": 2}, select={"dtype": "bf16"}), [*rows(), *bf16]).name
         == "holds"
     )
+
+
+@pytest.mark.parametrize(("share", "name"), [(0.95, "holds"), (0.7, "does not hold")])
+def test_causal_claims_compare_lengths_and_head_dimensions_alike(share: float, name: str) -> None:
+    entries = [entry for entry in load_claims() if entry.experiment == "causal"]
+    dims = {length: range(64, top + 1, 64) for length, top in ((8192, 1024), (16384, 512))}
+    recorded = [
+        row(entry.kernel, entry.acc, dim, rate, causal=causal, experiment="causal",
+            seqlen_q=length, seqlen_k=length)
+        for entry in {(one.select.kernel, one.select.acc): one.select for one in entries}.values()
+        for length in dims
+        for dim in dims[length]
+        for causal, rate in ((False, 600.0), (True, 600.0 * share))
+    ]  # fmt: skip
+    assert len(entries) == 8
+    assert {judged(entry, recorded).name for entry in entries} == {name}
+    short = [one for one in recorded if one.seqlen_q == 8192]
+    told = {entry.id: judged(entry, short).name for entry in entries}
+    assert {key for key, verdict in told.items() if verdict == "not tested here"} == {
+        "sm90-causal-f32-long", "sm90-causal-f16-long",
+    }  # fmt: skip
 
 
 def test_a_length_that_was_asked_for_and_not_recorded_is_not_tested() -> None:

@@ -25,9 +25,9 @@ HEADDIM_PICTURES = ("headdim_speedup_f16", "headdim_speedup_f32", "headdim_tflop
 PICTURES = (*HEADDIM_PICTURES, "peers", "accumulation", "accuracy", "seqlen", "scenarios",
             "ablation", "roofline", "ladder", "bank_conflicts")  # fmt: skip
 MEASURED = tuple(name for name in PICTURES if name != "bank_conflicts")
-TABLES = ("headdim_table", "build_table", "dtypes_table", "peers_table", "accumulation_table",
-          "scenarios_table", "ablation_table", "roofline_table", "profile_table",
-          "ladder_table")  # fmt: skip
+TABLES = ("headdim_table", "build_table", "dtypes_table", "causal_table", "peers_table",
+          "accumulation_table", "scenarios_table", "ablation_table", "roofline_table",
+          "profile_table", "ladder_table")  # fmt: skip
 
 
 def rebuild(recorded: Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -357,6 +357,22 @@ def test_the_dtypes_have_columns_of_their_own(built: Path) -> None:
     rates = [column.str.split(" ").str[0].astype(float) for column in (fp16, bf16)]
     assert rates[0].between(480, 520).all() and rates[1].between(530, 570).all()
     assert table["SDPA cuDNN bf16"].eq("–").sum() == 12
+
+
+def test_causal_rates_are_told_as_shares_by_length(built: Path) -> None:
+    table = pd.read_csv(built / "causal_table.csv", index_col="D", dtype=str)
+    assert list(table) == [
+        f"{kernel} {acc} {length}"
+        for kernel in ("split_d-sm80", "split_d-sm90")
+        for acc in ("F16", "F32")
+        for length in (8192, 16384)
+    ]
+    shares = {
+        length: table[f"split_d-sm90 F32 {length}"].str.extract(r"\((\d+)%\)")[0].astype(float)
+        for length in (8192, 16384)
+    }
+    assert shares[8192].between(78, 82).all() and shares[16384].dropna().between(88, 92).all()
+    assert table["split_d-sm90 F32 16384"].eq("–").sum() == 8
 
 
 def test_rows_in_bf16_change_nothing_in_the_headline(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The ladder's order, table, histogram, layouts and demo."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,12 @@ import pytest
 import synthetic
 
 from ffpa.measure.contestants import contestants_of
+from ffpa.record.profile import save_profiles
 from ffpa.record.store import REPOSITORY
+from ffpa.report import readme
 from ffpa.report.ladder import ladder_caption, ladder_panel, ladder_table, rung_label
 from ffpa.report.names import Contestant
+from ffpa.report.profiles import profile_table, steps_caption, steps_profile
 from ffpa.report.readme import ladder_profile_block
 from ffpa.report.results import NoRowsError, Results
 from ffpa.settings import MeasureSettings, Settings
@@ -143,10 +147,52 @@ def test_a_row_is_written_without_conflicts_in_slices_and_swizzled() -> None:
 
 
 def test_the_pages_profile_has_a_line_for_every_step() -> None:
-    lines = ladder_profile_block().splitlines()
-    assert lines[0].startswith("| step | tensor ")
+    lines = [line for line in ladder_profile_block().splitlines() if line.startswith("|")]
+    assert re.match(r"\|\s+step \|\s+tensor ", lines[0])
     steps = [line.split("|")[1].split()[0] for line in lines[2:]]
     assert steps == [name.split("-")[1] for name in STEPS]
+
+
+def profiled(folder: Path, *kernels: str, sources: str = synthetic.SOURCES) -> Path:
+    """Results with counters of these kernels beside those of synthetic.profiles."""
+    record = synthetic.profiles()
+    one = record.profiles[0]
+    size = {"batch": 4, "seqlen_q": 2048, "seqlen_k": 2048, "headdim": 128}
+    stalls = {"short_scoreboard": 0.374, "selected": 0.626}
+    steps = [one.model_copy(update={"kernel": name, "stalls": stalls, **size}) for name in kernels]
+    synthetic.write(folder, [synthetic.row("naive", "f32", 512, 1.0)])
+    update = {"profiles": [*record.profiles, *steps], "source_hash": sources}
+    save_profiles(folder, record.model_copy(update=update))
+    return folder
+
+
+@pytest.mark.parametrize("sources", [synthetic.SOURCES, synthetic.OTHER_SOURCES])
+def test_the_page_prefers_what_was_profiled(
+    sources: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = profiled(tmp_path / "gpu", "ladder-10-ring", "ladder-4-swizzle", sources=sources)
+    results = Results.load(folder, synthetic.SOURCES)
+    table = steps_profile(results)
+    assert table["step"].tolist() == ["4 swizzle", "10 ring"]
+    assert table.loc[0].tolist()[1:] == [
+        "61 %", "55 %", "0.3 %", "30 %", "5.1", "12.0", "short scoreboard 37 %"
+    ]  # fmt: skip
+    assert set(profile_table(results)["kernel"]) == {"split_d-sm80 F32", "split_d-sm90 F32"}
+    monkeypatch.setattr(readme, "PAPER_FOLDER", folder)
+    block = ladder_profile_block()
+    assert "at [4, 2048, 32, 128]; Nsight Compute 1, one launch each" in block
+    assert "notes" not in block and "4 swizzle" in block
+    stale = "STALE" in steps_caption(results)
+    assert stale == (sources != synthetic.SOURCES)
+
+
+def test_without_profiled_steps_the_page_has_those_of_the_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readme, "PAPER_FOLDER", profiled(tmp_path / "gpu"))
+    block = ladder_profile_block()
+    assert "From [the notes]" in block and "not a recorded profile" in block
+    assert block.count("\n| ") == len(STEPS) + 1
 
 
 def test_demo_without_a_gpu_prints_the_recorded_ladder_or_what_records_it() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ffpa.record.store import REPRODUCED
+from ffpa.report.claims import load_claims
 
 ROOT = Path(__file__).parents[2]
 LIST = re.compile(r"^([*-]) (\w+)(?: \[\w+\])? -> (.+)$", re.MULTILINE)
@@ -70,7 +71,18 @@ def noxfile():
 
 
 MEASURE = ("experiments/run.py", "device=cuda")
-HEADLINE = [(*MEASURE, f"experiment={name}") for name in ("all", "headdim", "headdim")]
+HEADLINE = [(*MEASURE, f"experiment={name}") for name in ("headdim", "headdim")]
+
+
+def everything(noxfile):
+    beside = [(*MEASURE, *arguments) for arguments in noxfile.BESIDE]
+    return [(*MEASURE, "experiment=all"), *beside, *HEADLINE]
+
+
+def test_what_is_measured_beside_the_sweeps_is_what_claims_name(noxfile):
+    commands = {claim.command for claim in load_claims()}
+    named = {"nox -s bench -- " + " ".join(arguments) for arguments in noxfile.BESIDE}
+    assert named == {command for command in commands if len(command.split()) > 5}
 
 
 def test_reproduce_measures_all_into_its_own_folder_and_ends_with_the_page(noxfile, monkeypatch):
@@ -80,7 +92,7 @@ def test_reproduce_measures_all_into_its_own_folder_and_ends_with_the_page(noxfi
     (probe, *ran) = [arguments for arguments, _ in session.ran]
     assert probe[0] == "-c" and "no_device" in probe[1]
     assert ran == [
-        *HEADLINE,
+        *everything(noxfile),
         ("-m", "paper_figures"),
         ("-m", "ffpa.report", "claims"),
         ("-m", "ffpa.report", "page"),
@@ -102,7 +114,7 @@ def test_bench_ends_with_figures_and_page(noxfile):
     session = Session()
     noxfile.bench.func(session)
     assert [arguments for arguments, _ in session.ran[1:]] == [
-        *HEADLINE,
+        *everything(noxfile),
         ("-m", "paper_figures"),
         ("-m", "ffpa.report", "page"),
     ]

@@ -166,6 +166,29 @@ def test_the_targets_are_what_runs_at_each_head_dimension(monkeypatch):
     ]  # fmt: skip
 
 
+def test_the_ladder_comes_last_at_a_shape_of_its_own(monkeypatch):
+    module = loaded()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(module, "device_limits", lambda index: None)
+    steps = [{"id": "split_d-sm80"}, {"id": "ladder-1-base"}, {"id": "ladder-10-ring"}]
+    monkeypatch.setattr(module.ffpa, "kernels", lambda: steps)
+    monkeypatch.setattr(
+        module, "find", lambda problem, limits, kernel, variant: SimpleNamespace(
+            instance={"name": kernel})
+    )  # fmt: skip
+    asked = ["--d", "512", "--acc", "f32", "--kernels", "split_d-sm80"]
+    shapes = [
+        (name, str(shape))
+        for _, shape, name in module.targets(module.parser().parse_args([*asked, "--ladder"]))
+    ]
+    assert shapes == [
+        ("split_d-sm80", "D=512 B=1 H=32 N=8192 fp16"),
+        ("ladder-1-base", "D=128 B=4 H=32 N=2048 fp16"),
+        ("ladder-10-ring", "D=128 B=4 H=32 N=2048 fp16"),
+    ]
+    assert len(module.targets(module.parser().parse_args(asked))) == 1
+
+
 def test_without_ncu_it_says_where_to_get_it(script, monkeypatch, capsys):
     monkeypatch.delenv("NCU")
     monkeypatch.setenv("PATH", "/nowhere")

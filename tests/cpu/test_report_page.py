@@ -304,6 +304,7 @@ def test_recorded_checks_are_told_and_go_stale(sources: str, tmp_path: Path) -> 
     folder = synthetic.write(tmp_path / "gpu", [synthetic.row("naive", "f32", 512, 1.0)])
     common = {"finished": "2026-01-01T00:00:00+00:00", "source_hash": synthetic.SOURCES}
     runs = [{"tool": "memcheck", "found": 0}, {"tool": "memcheck", "found": 2}]
+    runs += [{"tool": "memcheck", "kernel": "fuzz", "found": 0, "calls": 1200}]
     runs += [{"tool": "racecheck", "found": None}]
     records = {
         "gpu_tests": {"counts": {"passed": 7, "failed": 0, "not reached": 2}, "launches": 500},
@@ -320,7 +321,7 @@ def test_recorded_checks_are_told_and_go_stale(sources: str, tmp_path: Path) -> 
             "failures": [],
             "seconds": 60,
         },
-        "gpu_sanitizer": {"runs": runs},
+        "gpu_sanitizer": {"runs": runs, "not_reached": ["synccheck naive/d1024/fp16/f32"]},
     }
     for name, record in records.items():
         (folder / f"{name}.json").write_text(json.dumps(common | record))
@@ -330,7 +331,8 @@ def test_recorded_checks_are_told_and_go_stale(sources: str, tmp_path: Path) -> 
         for told in (
             "GPU tests of 2026-01-01: 10 passed, 1 failed, 2 not reached; 10,000 random launches",
             "2,000 in 2 process-minutes, 1,399 right, 600 refused in words, 1 wrong",
-            "memcheck 2 faults in 2 kernels, racecheck 0 faults in 0 kernels and no end in 1",
+            "memcheck 2 faults in 2 kernels and 1,200 random calls, "
+            "racecheck 0 faults in 0 kernels and no end in 1; not reached: 1",
         ):
             assert told in text
         assert ("STALE, of other sources" in text) == (sources != synthetic.SOURCES)

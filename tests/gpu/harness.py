@@ -88,25 +88,31 @@ def normal(*shape, dtype="fp16", seed=0):
 
 
 def poisoned(tensor, rows=64, columns=8):
-    """The same tensor as a view; NaN lies behind each row and behind the last row of each head."""
-    batch, heads, seqlen, headdim = tensor.shape
-    memory = tensor.new_full((batch, heads, seqlen + rows, headdim + columns), torch.nan)
-    view = memory[:, :, :seqlen, :headdim]
+    """The same tensor as a view, with NaN around it."""
+    return surrounded(tensor, torch.nan, rows, columns)
+
+
+def surrounded(tensor, fill, rows=64, columns=8):
+    """The same tensor as a view; `fill` lies around each row, and around the rows of each head."""
+    batch, heads, seqlen, last = tensor.shape
+    memory = tensor.new_full((batch, heads, seqlen + 2 * rows, last + 2 * columns), fill)
+    view = memory[:, :, rows : rows + seqlen, columns : columns + last]
     view.copy_(tensor)
     return view
 
 
-def run_guarded(instance, q, k, v, diagonal, splits=None):
+def run_guarded(instance, q, k, v, diagonal, splits=None, attn_mask=None, scale=None):
     """Launch into NaN; every element has to be written, and none beside them."""
     batch, heads, seqlen, headdim = q.shape
     memory = q.new_full((batch, heads, seqlen + 2, v.shape[3] + 8), torch.nan)
     out = memory[:, :, 1:-1, :-8]
-    lse_memory = torch.full((batch * heads * seqlen + 64,), torch.nan, device=q.device)
-    lse = lse_memory[:-64].view(batch, heads, seqlen)
-    launch(instance, q, k, v, out, lse, headdim**-0.5, diagonal, splits=splits)
+    lse_memory = torch.full((batch * heads * seqlen + 128,), torch.nan, device=q.device)
+    lse = lse_memory[64:-64].view(batch, heads, seqlen)
+    scale = headdim**-0.5 if scale is None else scale
+    launch(instance, q, k, v, out, lse, scale, diagonal, attn_mask, splits)
     assert not out.isnan().any() and not lse.isnan().any()
-    assert memory.isnan().sum() == memory.numel() - out.numel()
-    assert lse_memory[-64:].isnan().all()
+    for whole, part in ((memory, out), (lse_memory, lse)):
+        assert whole.isnan().sum() == whole.numel() - part.numel()
     return out, lse
 
 

@@ -57,12 +57,16 @@ def _fuzz(records: Records, day: str) -> str:
 
 
 def _sanitizer(records: Records, day: str) -> str:
+    runs = [run for record in records for run in record["runs"]]
     parts = []
-    for tool in dict.fromkeys(run["tool"] for record in records for run in record["runs"]):
-        found = [
-            run["found"] for record in records for run in record["runs"] if run["tool"] == tool
-        ]
-        unfinished = found.count(None)
-        text = f"{tool} {sum(filter(None, found))} faults in {len(found) - unfinished} kernels"
-        parts.append(text + (f" and no end in {unfinished}" if unfinished else ""))
-    return f"compute-sanitizer of {day}: {', '.join(parts)}"
+    for tool in dict.fromkeys(run["tool"] for run in runs):
+        own = [run for run in runs if run["tool"] == tool]
+        ended = [run for run in own if run["found"] is not None]
+        text = f"{tool} {sum(run['found'] for run in ended)} faults in "
+        text += f"{sum('calls' not in run for run in ended)} kernels"
+        if calls := sum(run.get("calls", 0) for run in ended):
+            text += f" and {calls:,} random calls"
+        parts.append(text + (f" and no end in {len(own) - len(ended)}" if own != ended else ""))
+    left = sum(len(record.get("not_reached", [])) for record in records)
+    unreached = f"; not reached: {left}" if left else ""
+    return f"compute-sanitizer of {day}: {', '.join(parts)}{unreached}"

@@ -32,7 +32,7 @@ PAPER_FIGURES = SITE / "figures" / "paper" if REDIRECTED else COMMITTED_FIGURES
 
 
 # In which a reader wants the experiments; others follow by name.
-ORDER = ("headdim", "dtypes", "peers", "accumulation", "accuracy", "seqlen", "scenarios",
+ORDER = ("headdim", "dtypes", "causal", "peers", "accumulation", "accuracy", "seqlen", "scenarios",
          "ablation", "ladder", "roofline")  # fmt: skip
 BESIDE = {
     "first ms": "authors' ms",
