@@ -72,7 +72,7 @@ def test_what_is_as_meant_passes():
         ({"sass": {SM80: ["HMMA"], SM90: ["UTMALDG"]}}, "sm_90a has HGMMA instructions, which"),
     ],
 )  # fmt: skip
-def test_each_deviation_is_one_sentence(changes, problem):
+def test_each_deviation_is_one_sentence(changes, problem):  # B02
     (found,) = check.problems(info(**changes), code)
     assert problem in found
 

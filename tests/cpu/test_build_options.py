@@ -7,7 +7,7 @@ from ffpa_build.jobs import GIB, JOB_BYTES, available_memory, job_count
 from ffpa_build.options import KNOWN, Options, parse_archs
 
 
-def test_unset_and_empty_options_are_the_defaults():
+def test_unset_and_empty_options_are_the_defaults():  # B13
     empty = dict.fromkeys(KNOWN, "")
     assert Options.from_environ({}) == Options.from_environ(empty) == Options()
 
@@ -34,7 +34,7 @@ def test_malformed_architectures_are_refused(text):
         parse_archs(text)
 
 
-def test_a_misspelt_option_is_an_error_that_lists_the_known_ones():
+def test_a_misspelt_option_is_an_error_that_lists_the_known_ones():  # B15
     with pytest.raises(BuildError) as caught:
         Options.from_environ({"FFPA_CUDA_ARCH": "80"})
     assert "unknown build option FFPA_CUDA_ARCH (did you mean FFPA_CUDA_ARCHS?)" in str(
@@ -47,7 +47,7 @@ def test_variables_of_the_run_time_do_not_stop_a_build():
     assert Options.from_environ({"FFPA_RESULTS": "/results", "FFPA_IMAGE": "sha256:0"}) == Options()
 
 
-def test_max_jobs_is_honoured_and_checked():
+def test_max_jobs_is_honoured_and_checked():  # B06
     assert job_count({"MAX_JOBS": "7"}) == 7
     assert job_count({"MAX_JOBS": ""}) >= 1
     for wrong in ("0", "-2", "many", "1.5"):
@@ -55,7 +55,7 @@ def test_max_jobs_is_honoured_and_checked():
             job_count({"MAX_JOBS": wrong})
 
 
-def test_jobs_are_bounded_by_cores_and_memory(monkeypatch):
+def test_jobs_are_bounded_by_cores_and_memory(monkeypatch):  # B06
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.setattr("ffpa_build.jobs.available_memory", lambda: 16 * GIB)
     assert job_count({}) == 16 * GIB // JOB_BYTES < 64

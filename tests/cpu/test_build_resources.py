@@ -132,7 +132,7 @@ def test_the_compilers_report_goes_to_the_log_and_the_rest_to_the_terminal(tmp_p
         "import sys; print('g++: fatal error: Killed signal terminated cc1plus'); sys.exit(1)",
     ],
 )
-def test_a_killed_compiler_is_explained(tmp_path, capfd, script):
+def test_a_killed_compiler_is_explained(tmp_path, capfd, script):  # B06
     assert run_compiler(tmp_path, script) != 0
     assert re.search(r"memory ran out: .* so set MAX_JOBS lower", capfd.readouterr().out)
 

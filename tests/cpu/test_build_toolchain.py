@@ -79,13 +79,13 @@ def test_the_order_in_which_an_nvcc_is_looked_for(tmp_path, monkeypatch):
         expect(variable)
 
 
-def test_a_cuda_home_without_a_compiler_is_passed_over(tmp_path):
+def test_a_cuda_home_without_a_compiler_is_passed_over(tmp_path):  # B04
     found = toolkit(tmp_path / "good")
     environ = {"CUDA_HOME": str(tmp_path / "runtime_only"), "PATH": str(found.parent)}
     assert nvcc.find_nvcc(environ).path == found
 
 
-def test_no_nvcc_is_one_sentence_with_the_fix():
+def test_no_nvcc_is_one_sentence_with_the_fix():  # B04
     with pytest.raises(
         BuildError, match=r"^no nvcc in .*: install .* pip install nvidia-cuda-nvcc=="
     ):
@@ -176,7 +176,9 @@ def test_no_host_compiler_is_named():
         ("21.0.0", True, r"clang 21.0.0, newer .* install clang\+\+-20"),
     ],
 )  # fmt: skip
-def test_a_host_compiler_that_nvcc_refuses_is_caught_first(tmp_path, version, clang, message):
+def test_a_host_compiler_that_nvcc_refuses_is_caught_first(
+    tmp_path, version, clang, message
+):  # B08
     cxx = host.find_compiler(str(compiler(tmp_path / "cxx", version, clang=clang)))
     with pytest.raises(BuildError, match=message):
         host.require_accepted(cxx, nvcc.Nvcc(toolkit(tmp_path / "cuda")))

@@ -45,7 +45,7 @@ def test_a_torch_without_cuda_is_named(monkeypatch):
     assert "torch 2.10.0+cpu is built without CUDA" in said and "PyTorch's own index" in said
 
 
-def test_a_driver_that_is_too_old_is_named_with_both_fixes(monkeypatch):
+def test_a_driver_that_is_too_old_is_named_with_both_fixes(monkeypatch):  # C03
     said = sentence(monkeypatch, nvml("560.35.03", 12060), "2.13.0", "13.0")
     assert said == (
         "no CUDA device visible: driver 560.35.03 is for CUDA 12, torch 2.13.0 for CUDA 13.0: "

@@ -142,7 +142,7 @@ def test_disk(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("archs", "state"), [(["80", "90a"], "ok"), (["90"], "ok"), (["80"], "fail"), (["100"], "fail")]
 )
-def test_the_architecture(archs, state):
+def test_the_architecture(archs, state):  # B01
     line = check_arch(H200, archs)
     assert line.state == state
     if state == "fail":
