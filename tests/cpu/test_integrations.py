@@ -96,39 +96,44 @@ class TestTransformers:
             if parameter.grad is not None:
                 torch.testing.assert_close(grads[name], parameter.grad)
 
-    @torch.no_grad()
-    def test_compiled_in_one_graph(self, emulator):
+    @staticmethod
+    def compiled(call, **options):
+        """`call`(attention of a causal layer, *tensors), plain and compiled without a break."""
         from ffpa.integrations.transformers import attention_forward
 
         layer = torch.nn.Module()
         layer.is_causal = True
+
+        def attend(*arguments, **options):
+            return attention_forward(layer, *arguments, **options)[0]
+
+        def plain(*tensors):
+            return call(attend, *tensors)
+
         torch._dynamo.reset()
-        compiled = torch.compile(
-            lambda *qkv: attention_forward(layer, *qkv, None, scaling=0.5)[0],
-            fullgraph=True, dynamic=True, backend="aot_eager",
-        )  # fmt: skip
+        return plain, torch.compile(plain, fullgraph=True, backend="aot_eager", **options)
+
+    @torch.no_grad()
+    def test_compiled_in_one_graph(self, emulator):
+        plain, compiled = self.compiled(
+            lambda attend, *qkv: attend(*qkv, None, scaling=0.5), dynamic=True
+        )
         for length in (LENGTH, LENGTH + 9, 1):
             q, k = torch.randn(2, 4, length, 64).half(), torch.randn(2, 2, length, 64).half()
-            expected = attention_forward(layer, q, k, k, None, scaling=0.5)[0]
+            expected = plain(q, k, k)
             assert compiled(q, k, k).equal(expected)
         assert len(emulator.launches) == 6
 
     @torch.no_grad()
     def test_compiled_a_position_bias_goes_to_torch(self, emulator):
-        from ffpa.integrations.transformers import attention_forward
-
-        layer = torch.nn.Module()
-        layer.is_causal = True
-        torch._dynamo.reset()
-        compiled = torch.compile(
-            lambda q, bias: attention_forward(layer, q, q, q, None, position_bias=bias)[0],
-            fullgraph=True, backend="aot_eager",
-        )  # fmt: skip
+        plain, compiled = self.compiled(
+            lambda attend, q, bias: attend(q, q, q, None, position_bias=bias)
+        )
         q, bias = torch.randn(1, 2, LENGTH, 64).half(), torch.randn(1, 2, LENGTH, LENGTH).half()
         with pytest.warns(FallbackWarning, match="position bias"):
             out = compiled(q, bias)
         with pytest.warns(FallbackWarning, match="position bias"):
-            expected = attention_forward(layer, q, q, q, None, position_bias=bias)[0]
+            expected = plain(q, bias)
         assert out.equal(expected) and not emulator.launches
 
     def test_a_softcap_raises(self):  # N14
