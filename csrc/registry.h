@@ -19,6 +19,7 @@ struct KernelInfo {
   int Bc;
   int num_threads;
   int smem_bytes;  // dynamic, per CTA
+  int ctas;        // that share a tile of queries
   cudaError_t (*launch)(const ForwardParams&, cudaStream_t);
   // How many of its clusters the current device runs at once; null: it needs none.
   cudaError_t (*resident_clusters)(int& count);

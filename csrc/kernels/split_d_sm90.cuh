@@ -13,6 +13,7 @@
 
 #include <type_traits>
 
+#include "kernels/merge_splits.cuh"
 #include "kernels/split_d_sm90_common.cuh"
 #include "kernels/split_d_sm90_pair.cuh"
 #include "kernels/split_d_sm90_quartet.cuh"
@@ -25,7 +26,24 @@ using SplitDSm90Cluster = std::conditional_t<kConfig.Br == kWarpgroupRows,
                                              SplitDSm90Quartet<kConfig>, SplitDSm90Pair<kConfig>>;
 
 template <SplitDSm90Config kConfig>
-struct SplitDSm90
-    : std::conditional_t<kConfig.ctas == 1, SplitDSm90Solo<kConfig>, SplitDSm90Cluster<kConfig>> {};
+using SplitDSm90Structure =
+    std::conditional_t<kConfig.ctas == 1, SplitDSm90Solo<kConfig>, SplitDSm90Cluster<kConfig>>;
+
+template <SplitDSm90Config kConfig>
+struct SplitDSm90 : SplitDSm90Structure<kConfig> {
+  static constexpr int ctas = kConfig.ctas;
+  static_assert(!kConfig.splits || (kConfig.acc == Acc::f32 && !kConfig.masks),
+                "splits are merged in F32, and take no mask");
+
+  static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
+    const cudaError_t status = SplitDSm90Structure<kConfig>::launch(params, stream);
+    if constexpr (kConfig.splits) {
+      if (status == cudaSuccess && params.splits > 1) {
+        return launch_merge<SplitDSm90>(params, stream);
+      }
+    }
+    return status;
+  }
+};
 
 }  // namespace ffpa

@@ -1,4 +1,5 @@
-// Adds up what the splits of split_kv-sm80 left of each row of O.
+// Adds up what the splits of the keys left of each row of O (split_kv-sm80, and split_d-sm90 where
+// it splits them).
 //
 // A CTA takes 128 columns of one row, a lane four of them, a warp every eighth split. The order of
 // every sum is fixed, so that results repeat bit by bit.
@@ -32,7 +33,7 @@ __device__ __forceinline__ float split_weight(float2 state, float base) {
 
 template <class Kernel>
 __global__ void __launch_bounds__(32 * kMergeWarps)
-    split_kv_sm80_merge_kernel(const __grid_constant__ ForwardParams params) {
+    merge_splits_kernel(const __grid_constant__ ForwardParams params) {
   using Element = ffpa::Element<Kernel::dtype>;
   __shared__ float4 parts[kMergeWarps][32];
 
@@ -92,8 +93,7 @@ cudaError_t launch_merge(const ForwardParams& params, cudaStream_t stream) {
   const int64_t rows = int64_t{params.batch} * params.nheads_q * params.seqlen_q;
   if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
   const dim3 grid(static_cast<unsigned>(rows), ceil_div(params.headdim_v, kMergeColumns));
-  return launch_kernel(split_kv_sm80_merge_kernel<Kernel>, grid, 32 * kMergeWarps, 0, stream,
-                       params);
+  return launch_kernel(merge_splits_kernel<Kernel>, grid, 32 * kMergeWarps, 0, stream, params);
 }
 
 }  // namespace ffpa
