@@ -32,6 +32,7 @@ struct Instance {
   bool fallback;        // a variant for devices with too little shared memory for the first
   bool narrow;          // a variant of fewer rows for work too small to fill the device
   bool masks;           // takes an attn_mask
+  bool splits;          // a variant that splits the keys over CTAs
   int max_seqlen_k;     // beyond it sums lose more than the accumulator's bound; 0: any length
   std::vector<const char*> archs;  // in this build: "80", "90a"
   const char* lesson;

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import ffpa
 from ffpa.reference import attention_reference
-from ffpa.split_kv import MIN_KEYS, count_splits
+from ffpa.split_keys import MIN_KEYS, count_splits
 
 SLOTS = 264  # two CTAs on each multiprocessor of an H200, as for 256 columns
 
