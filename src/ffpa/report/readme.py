@@ -196,8 +196,9 @@ def _as_compiled(instance: manifest.Instance) -> Instance:
     return Instance(
         name=instance.name, id=instance.id, dtype=instance.dtype, acc=instance.acc,
         headdim=instance.headdim, variant=instance.variant, fallback=instance.fallback,
-        narrow=instance.narrow, masks=instance.masks, max_seqlen_k=instance.max_seqlen_k,
-        Br=0, Bc=0, num_threads=0, smem_bytes=0, archs=list(instance.archs), lesson="", reason="",
+        narrow=instance.narrow, masks=instance.masks, splits=instance.splits,
+        max_seqlen_k=instance.max_seqlen_k, ctas=1, Br=0, Bc=0, num_threads=0,
+        smem_bytes=0, archs=list(instance.archs), lesson="", reason="",
     )  # fmt: skip
 
 
