@@ -134,15 +134,17 @@ SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
           params.split_state};
 }
 
-// Boxes of a query tile: `boxes` times `columns` columns by one instruction, where they can be.
+// Boxes of a query tile: `boxes` of `columns` columns by one instruction, where they can be. Packed
+// rows may be fewer than a box in shared memory has, so that each box comes on its own.
 template <class Plan>
 cudaError_t make_query_map(PieceMap& map, const SplitDSm90Problem& problem,
                            const ForwardParams& params, int columns, int boxes) {
   const TensorShape shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
-  const int rows = Plan::kSplits ? problem.packed.queries : Plan::Br;
-  const int heads = Plan::kSplits ? problem.packed.heads : 1;
-  return make_piece_map(map, Plan::dtype, params.q, shape, params.q_strides, rows, columns, boxes,
-                        heads);
+  const PackedOrder& packed = problem.packed;
+  return Plan::kSplits ? make_piece_map(map, Plan::dtype, params.q, shape, params.q_strides,
+                                        packed.queries, columns, 1, packed.heads)
+                       : make_piece_map(map, Plan::dtype, params.q, shape, params.q_strides,
+                                        Plan::Br, columns, boxes);
 }
 
 // How many workers, of `ctas` CTAs each, share the tiles. Tiles of unequal weight, under a causal

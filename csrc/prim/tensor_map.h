@@ -109,7 +109,7 @@ struct PieceMap {
 inline cudaError_t make_piece_map(PieceMap& piece, DType dtype, const void* data,
                                   const TensorShape& shape, const Strides& strides, int box_rows,
                                   int box_columns, int boxes, int box_heads = 1) {
-  piece.boxes_per_load = shape.columns % box_columns == 0 && box_heads == 1 ? boxes : 1;
+  piece.boxes_per_load = shape.columns % box_columns == 0 ? boxes : 1;
   return make_panel_map(piece.map, dtype, data, shape, strides, box_rows, box_columns,
                         piece.boxes_per_load, box_heads);
 }
