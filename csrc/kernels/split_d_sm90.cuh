@@ -9,6 +9,10 @@
 //   quartet  the four warpgroups of such a cluster share 64 rows; each computes the scores of a
 //            quarter of the keys and owns a quarter of the columns of O; above
 // The registers decide: O in F32 takes D / 2 of a thread's 240 at 64 rows a warpgroup.
+//
+// For few queries and many keys there are instances that split the keys: the tiles have the rows of
+// all heads that share a key head (tile/packed_order.cuh), each split of a tile's keys is the work
+// of one CTA or cluster, and a second kernel (merge_splits.cuh) adds the splits up.
 #pragma once
 
 #include <type_traits>
