@@ -42,6 +42,7 @@ __global__ void __cluster_dims__(kQuartetCtas, 1, 1) __launch_bounds__(Plan::num
   const uint32_t rank = cluster_rank();
 
   if (threadIdx.x == 0) Plan::init_barriers(smem);
+  if constexpr (Plan::kSplits) clear_missing_rows<Plan>(smem, params.problem.packed);
   cluster_sync();  // the others may not send before the barriers are there
 
   // The shuffle tells the compiler that the role is the same for a whole warp.

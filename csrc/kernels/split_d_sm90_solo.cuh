@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(Plan::num_threads, 1)
   auto& smem = *reinterpret_cast<typename Plan::Smem*>(smem_bytes);
 
   if (threadIdx.x == 0) Plan::init_barriers(smem);
+  if constexpr (Plan::kSplits) clear_missing_rows<Plan>(smem, params.problem.packed);
   __syncthreads();
 
   // The shuffle tells the compiler that the role is the same for a whole warp.

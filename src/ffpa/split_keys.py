@@ -13,6 +13,7 @@ from ffpa.problem import Problem
 KERNEL = "split_kv-sm80"
 MIN_KEYS = 64  # of a split: with fewer, merging costs more than it saves
 MIN_KEYS_OF_WIDE_TILES = 256  # of a split of other kernels
+MERGE_KEYS = 512  # that such a kernel computes in the time of merging
 ROW_TILE = 16  # the smallest tile of rows of KERNEL
 
 
@@ -51,7 +52,7 @@ def splits_of(instance: Instance, query: Tensor, key: Tensor, diagonal: int) -> 
     """How many parts the keys of each row are cut into; 1 for kernels that do not cut them."""
     batch, nheads_q, seqlen_q, headdim = query.shape
     nheads_kv, seqlen_k = key.shape[1:3]
-    seqlen_k = min(seqlen_k, seqlen_q + diagonal)  # that the last query sees
+    seqlen_k = _visible_keys(seqlen_q, seqlen_k, diagonal)
     multiprocessors = device_limits(query.device.index).multiprocessors
     if instance["id"] == KERNEL:
         rows = nheads_q // nheads_kv * seqlen_q
@@ -59,35 +60,48 @@ def splits_of(instance: Instance, query: Tensor, key: Tensor, diagonal: int) -> 
         return count_splits(tiles, seqlen_k, ctas_per_sm(headdim) * multiprocessors)
     if instance["splits"]:
         tiles = packed_tiles(instance, batch, nheads_q, nheads_kv, seqlen_q)
-        slots = multiprocessors // instance["ctas"]
-        return count_splits(tiles, seqlen_k, slots, MIN_KEYS_OF_WIDE_TILES)
+        return _fewest_splits(instance, tiles, seqlen_k, multiprocessors)
     return 1
+
+
+def _visible_keys(seqlen_q: int, seqlen_k: int, diagonal: int) -> int:
+    """How many the last query sees."""
+    return max(0, min(seqlen_k, seqlen_q + diagonal))
+
+
+def _fewest_splits(instance: Instance, tiles: int, seqlen_k: int, multiprocessors: int) -> int:
+    workers = multiprocessors // instance["ctas"]
+    return count_splits(tiles, seqlen_k, workers, MIN_KEYS_OF_WIDE_TILES)
 
 
 def splits_pay(
     splitting: Instance, other: Instance, problem: Problem, multiprocessors: int
 ) -> bool:
-    """Whether a kernel that splits the keys leaves the busiest CTAs with a quarter less to do."""
-    if multiprocessors == 0 or not splitting["splits"] or other["splits"]:
+    """Whether an instance that splits the keys is faster than `other`, which auto would take.
+
+    KERNEL reads the keys again for every few rows: it is for those that fit in one tile. Others
+    have to leave a quarter more to do for the multiprocessor with the most, for each of the keys.
+    """
+    if problem.empty:
         return False
-    heads, seqlen_k = problem.batch * problem.nheads_q, visible_keys(problem)
+    batch, nheads_q, nheads_kv = problem.batch, problem.nheads_q, problem.nheads_kv
+    queries = problem.seqlen_q
+    if other["id"] == KERNEL:
+        return nheads_q // nheads_kv * queries > ROW_TILE
+    if multiprocessors == 0:
+        return False
 
     def work(instance: Instance, tiles: int, splits: int) -> float:
-        waves = ceil(tiles * splits / (multiprocessors // instance["ctas"]))
-        return waves / splits * instance["Br"] * instance["headdim"] / instance["ctas"]
+        workers = multiprocessors // instance["ctas"]
+        keys = seqlen_k / splits + (MERGE_KEYS if splits > 1 else 0)
+        rows = ceil(tiles * splits / workers) * instance["Br"]
+        return rows * keys * instance["headdim"] / instance["ctas"]
 
-    tiles = packed_tiles(
-        splitting, problem.batch, problem.nheads_q, problem.nheads_kv, problem.seqlen_q
-    )
-    slots = multiprocessors // splitting["ctas"]
-    splits = count_splits(tiles, seqlen_k, slots, MIN_KEYS_OF_WIDE_TILES)
-    whole = work(other, heads * ceil(problem.seqlen_q / other["Br"]), 1)
-    return 4 * work(splitting, tiles, splits) <= 3 * whole
-
-
-def visible_keys(problem: Problem) -> int:
-    """That the last query sees."""
-    return max(1, min(problem.seqlen_k, problem.seqlen_q + problem.diagonal))
+    seqlen_k = _visible_keys(queries, problem.seqlen_k, problem.diagonal)
+    packed = packed_tiles(splitting, batch, nheads_q, nheads_kv, queries)
+    splits = _fewest_splits(splitting, packed, seqlen_k, multiprocessors)
+    tiles = batch * nheads_q * ceil(queries / other["Br"])
+    return 4 * work(splitting, packed, splits) <= 3 * work(other, tiles, 1)
 
 
 def workspace(out: Tensor, splits: int) -> tuple[Tensor | None, Tensor | None]:

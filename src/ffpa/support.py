@@ -22,7 +22,8 @@ __all__ = ["DeviceLimits", "Problem", "Support", "find", "resolve", "supports"]
 
 # kernel="auto" takes the first of these that has an instance for the problem and the device; but
 # SPLIT_KV last, unless there are few queries: so many in a head, or so many rows in all, with which
-# the other kernels leave most of the chip idle. Measured on an H200 (csrc/NOTES.md).
+# the other kernels leave most of the chip idle. An instance that splits the keys comes instead of
+# any of them where `splits_pay`. Measured on an H200 (csrc/NOTES.md).
 AUTO_ORDER = (SPLIT_KV, "split_d-sm90", "split_d-sm80")
 FEW_QUERIES = 16
 FEW_ROWS = 512
@@ -225,9 +226,10 @@ def _choose(
             f"kernel",
         )
     first = _first_or_narrow(usable, problem, limits.multiprocessors)
-    splitting = (i for i in fitting if i["splits"] and i["id"] == first["id"])
-    instead = next(splitting, first)
-    return instead if splits_pay(instead, first, problem, limits.multiprocessors) else first
+    splitting = next((i for i in fitting if i["splits"]), first)
+    if splitting is first or not splits_pay(splitting, first, problem, limits.multiprocessors):
+        return first
+    return splitting
 
 
 def _first_or_narrow(usable: list[Instance], problem: Problem, multiprocessors: int) -> Instance:

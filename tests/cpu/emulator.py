@@ -71,9 +71,15 @@ def build() -> list[extension.Instance]:
                 ["90a"],
                 230000,
                 max_seqlen_k=16384 if type_[1] == "f16" else 0,
+                Br=128,
+                ctas=d // 256,
             )
             for d in (256, 512)
             for type_ in types
+        ),
+        *(
+            instance("split_d-sm90", 512, dtype, "f32", ["90a"], 230000, "splits", Br=128, ctas=2)
+            for dtype in DTYPES
         ),
         *(
             instance("split_d-sm80", d, *type_, ["80", "90"], 163840, "masked")
