@@ -171,6 +171,8 @@ py::list kernels() {
     entry["Br"] = kernel.Br;
     entry["Bc"] = kernel.Bc;
     entry["masks"] = instance.masks;
+    entry["splits"] = instance.splits;
+    entry["ctas"] = kernel.ctas;
     entry["num_threads"] = kernel.num_threads;
     entry["smem_bytes"] = kernel.smem_bytes;
     entry["archs"] = instance.archs;

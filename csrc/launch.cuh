@@ -3,7 +3,8 @@
 // A kernel type offers
 //   static constexpr DType dtype; Acc acc; int headdim, Br, Bc, num_threads; int smem_bytes;
 //   static cudaError_t launch(const ForwardParams&, cudaStream_t);
-// and, if it runs in clusters, static cudaError_t resident_clusters(int& count);
+// and, if it runs in clusters, static constexpr int ctas, the CTAs of one, and
+//   static cudaError_t resident_clusters(int& count);
 // kernel_info<Kernel>(id) erases the type. One instance lives in one generated .cu file.
 //
 // Its __global__ function is a template of the kernel type, not of the configuration: nvcc 13.0
@@ -20,9 +21,18 @@ namespace ffpa {
 
 template <class Kernel>
 KernelInfo kernel_info(const char* id) {
-  KernelInfo info{
-      id,         name_of(Kernel::dtype), name_of(Kernel::acc), Kernel::headdim, Kernel::Br,
-      Kernel::Bc, Kernel::num_threads,    Kernel::smem_bytes,   &Kernel::launch, nullptr};
+  KernelInfo info{id,
+                  name_of(Kernel::dtype),
+                  name_of(Kernel::acc),
+                  Kernel::headdim,
+                  Kernel::Br,
+                  Kernel::Bc,
+                  Kernel::num_threads,
+                  Kernel::smem_bytes,
+                  1,
+                  &Kernel::launch,
+                  nullptr};
+  if constexpr (requires { Kernel::ctas; }) info.ctas = Kernel::ctas;
   if constexpr (requires { &Kernel::resident_clusters; }) {
     info.resident_clusters = &Kernel::resident_clusters;
   }

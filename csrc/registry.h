@@ -19,6 +19,7 @@ struct KernelInfo {
   int Bc;
   int num_threads;
   int smem_bytes;  // dynamic, per CTA
+  int ctas;        // that share a tile of queries
   cudaError_t (*launch)(const ForwardParams&, cudaStream_t);
   // How many of its clusters the current device runs at once; null: it needs none.
   cudaError_t (*resident_clusters)(int& count);
@@ -31,6 +32,7 @@ struct Instance {
   bool fallback;        // a variant for devices with too little shared memory for the first
   bool narrow;          // a variant of fewer rows for work too small to fill the device
   bool masks;           // takes an attn_mask
+  bool splits;          // a variant that splits the keys over CTAs
   int max_seqlen_k;     // beyond it sums lose more than the accumulator's bound; 0: any length
   std::vector<const char*> archs;  // in this build: "80", "90a"
   const char* lesson;

@@ -11,10 +11,12 @@
 
 #include "config.cuh"
 #include "params.h"
+#include "prim/device.h"
 #include "prim/mbarrier.cuh"
 #include "prim/opaque.cuh"
 #include "prim/tensor_map.h"
 #include "prim/wgmma.cuh"
+#include "tile/packed_order.cuh"
 #include "tile/store_rows.cuh"
 #include "tile/tile_order.cuh"
 #include "tile/warpgroup_mask.cuh"
@@ -38,6 +40,7 @@ struct SplitDSm90Config {
   bool own_first = false;  // pair: PV over the own keys before the next scores, to save registers
   int query_boxes = 0;     // pair, quartet: boxes of 64 columns of Q that are kept in registers
   bool masks = false;      // takes an attn_mask; without, it costs nothing
+  bool splits = false;     // cuts the keys, and packs the rows of heads that share a key head
 };
 
 // F16 scores under F32 sums of PV are left out: the compiler serialises the products (C7513).
@@ -66,10 +69,43 @@ struct SplitDSm90Problem {
   float score_scale_log2;  // from scores of that Q to exponents of 2
   float scale_log2;        // the same for the softmax: 1 where a mask has made exponents of scores
   ScoreMask mask;          // of kernels that take one
+  // Of kernels that split the keys:
+  PackedOrder packed;
+  float* split_out;
+  float* split_state;
 
-  __device__ __forceinline__ KeyBlocks key_blocks_of(const QueryTile& tile, int block_keys) const {
-    const int last_row = min(tile.first_row + order.tile_rows, seqlen_q) - 1;
-    return key_blocks(tile.first_row, last_row, block_keys, seqlen_k, diagonal);
+  // Calls visit(tile, round) for each tile of `worker`.
+  template <class Plan, class Visit>
+  __device__ __forceinline__ void for_each_tile(int worker, int num_workers,
+                                                const Visit& visit) const {
+    if constexpr (Plan::kSplits) {
+      ffpa::for_each_tile(packed, worker, num_workers, visit);
+    } else {
+      ffpa::for_each_tile(order, worker, num_workers, visit);
+    }
+  }
+
+  template <class Plan>
+  int64_t num_tiles() const {
+    return Plan::kSplits ? packed.num_tiles() : order.num_tiles();
+  }
+
+  // How many of a box's bytes come for a tile of Q.
+  template <class Plan>
+  __device__ __forceinline__ int query_bytes(int box_bytes) const {
+    return Plan::kSplits ? box_bytes / Plan::Br * packed.rows() : box_bytes;
+  }
+
+  template <class Plan>
+  __device__ __forceinline__ auto key_range_of(const QueryTile& tile) const {
+    const int queries = Plan::kSplits ? packed.queries : order.tile_rows;
+    const int last_row = min(tile.first_row + queries, seqlen_q) - 1;
+    const KeyBlocks blocks = key_blocks(tile.first_row, last_row, Plan::Bc, seqlen_k, diagonal);
+    if constexpr (Plan::kSplits) {
+      return key_range(blocks, tile.split, packed.splits);
+    } else {
+      return AllKeys{blocks.count, blocks.unmasked};
+    }
   }
 };
 
@@ -92,11 +128,37 @@ SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
           std::ldexp(1.0f, exponent),
           score_scale_log2,
           params.mask.kind == ScoreMask::none ? score_scale_log2 : 1.0f,
-          params.mask};
+          params.mask,
+          packed_order(params, tile_rows),
+          params.split_out,
+          params.split_state};
 }
 
-inline bool is_causal(const ForwardParams& params) {
-  return params.diagonal < params.seqlen_k - 1;
+// Boxes of a query tile: `boxes` of `columns` columns by one instruction, where they can be. Packed
+// rows may be fewer than a box in shared memory has, so that each box comes on its own.
+template <class Plan>
+cudaError_t make_query_map(PieceMap& map, const SplitDSm90Problem& problem,
+                           const ForwardParams& params, int columns, int boxes) {
+  const TensorShape shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
+  const PackedOrder& packed = problem.packed;
+  return Plan::kSplits ? make_piece_map(map, Plan::dtype, params.q, shape, params.q_strides,
+                                        packed.queries, columns, 1, packed.heads)
+                       : make_piece_map(map, Plan::dtype, params.q, shape, params.q_strides,
+                                        Plan::Br, columns, boxes);
+}
+
+// How many workers, of `ctas` CTAs each, share the tiles. Tiles of unequal weight, under a causal
+// mask, are best given out by the hardware: a worker each.
+template <class Plan>
+cudaError_t count_workers(int& count, const SplitDSm90Problem& problem, const ForwardParams& params,
+                          int ctas) {
+  const int64_t tiles = problem.num_tiles<Plan>();
+  if (ctas * tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+  const bool causal = params.diagonal < params.seqlen_k - 1;
+  const cudaError_t status = num_multiprocessors(count);
+  if (status != cudaSuccess) return status;
+  count = static_cast<int>(causal ? tiles : std::min<int64_t>(count / ctas, tiles));
+  return cudaSuccess;
 }
 
 // The first of this thread's two rows in its warpgroup's tile; the other is 8 further.
@@ -130,6 +192,21 @@ __device__ __forceinline__ void mask_keys(Scores& scores, const SplitDSm90Proble
   mask(scores, visible);
 }
 
+// The same for the rows of several heads.
+template <class Scores>
+__device__ __forceinline__ void mask_packed_keys(Scores& scores, const SplitDSm90Problem& problem,
+                                                 const QueryTile& tile, int first_row,
+                                                 int first_key) {
+  int visible[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first_row - tile.first_row + thread_row() + 8 * r;
+    const int end = problem.packed.query(tile, row) + problem.diagonal + 1;
+    visible[r] = min(problem.seqlen_k, end) - first_key;
+  }
+  mask(scores, visible);
+}
+
 // Adds attn_mask, and hides what rows must not see where `hides` says that there is any.
 template <class Plan, class Scores>
 __device__ __forceinline__ void mask_scores(Scores& scores, const SplitDSm90Problem& problem,
@@ -153,7 +230,11 @@ __device__ __forceinline__ void mask_scores(Scores& scores, const SplitDSm90Prob
       }
     }
   }
-  if (hides) mask_keys(scores, problem, first_row, first_key);
+  if constexpr (Plan::kSplits) {
+    if (hides) mask_packed_keys(scores, problem, tile, first_row, first_key);
+  } else {
+    if (hides) mask_keys(scores, problem, first_row, first_key);
+  }
 }
 
 // Stores a warpgroup's `columns` of O, from `first_column` on.

@@ -43,6 +43,7 @@ __global__ void __cluster_dims__(kPairCtas, 1, 1) __launch_bounds__(Plan::num_th
   const uint32_t rank = cluster_rank();
 
   if (threadIdx.x == 0) Plan::init_barriers(smem);
+  if constexpr (Plan::kSplits) clear_missing_rows<Plan>(smem, params.problem.packed);
   cluster_sync();  // the peer may not send before the barriers are there
 
   // The shuffle tells the compiler that the role is the same for a whole warp.
@@ -77,13 +78,11 @@ struct SplitDSm90Pair {
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     PairParams pair;
     pair.problem = problem_of<acc>(params, Br);
-    const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
-    cudaError_t status = make_piece_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br,
-                                        kBoxColumns, Plan::kQBoxes);
+    cudaError_t status =
+        make_query_map<Plan>(pair.q, pair.problem, params, kBoxColumns, Plan::kQBoxes);
     if (status != cudaSuccess) return status;
-    status = make_piece_map(pair.q_piece, dtype, params.q, q_shape, params.q_strides, Br,
-                            Plan::kQPieceColumns, 1);
+    status = make_query_map<Plan>(pair.q_piece, pair.problem, params, Plan::kQPieceColumns, 1);
     if (status != cudaSuccess) return status;
     status = make_piece_map(pair.k, dtype, params.k, kv_shape, params.k_strides, Plan::kKeys,
                             kBoxColumns, Plan::kKBoxes);
@@ -98,11 +97,8 @@ struct SplitDSm90Pair {
     }
 
     int num_clusters;
-    status = num_multiprocessors(num_clusters);
+    status = count_workers<Plan>(num_clusters, pair.problem, params, kPairCtas);
     if (status != cudaSuccess) return status;
-    num_clusters /= kPairCtas;
-    const int num_tiles = pair.problem.order.num_tiles();
-    if (num_clusters > num_tiles || is_causal(params)) num_clusters = num_tiles;
     return launch_kernel(split_d_sm90_pair_kernel<Plan>, dim3(kPairCtas * num_clusters),
                          num_threads, smem_bytes, stream, pair);
   }

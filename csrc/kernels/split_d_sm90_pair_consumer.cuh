@@ -7,6 +7,7 @@
 #include "kernels/split_d_sm90_pair_plan.cuh"
 #include "kernels/split_d_sm90_query_fragments.cuh"
 #include "kernels/split_d_sm90_query_rows.cuh"
+#include "kernels/split_d_sm90_store_split.cuh"
 #include "prim/cluster.cuh"
 #include "prim/wgmma.cuh"
 #include "tile/warpgroup_softmax.cuh"
@@ -199,7 +200,7 @@ struct SplitDSm90PairConsumer {
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
     const SplitDSm90Problem& problem = params.problem;
     const QueryRows<Plan> query_rows{smem, consumer};
-    const KeyBlocks blocks = problem.key_blocks_of(tile, Plan::Bc);
+    const auto blocks = problem.key_range_of<Plan>(tile);
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
     const int own_keys = rank * Plan::kKeys;
 
@@ -213,12 +214,12 @@ struct SplitDSm90PairConsumer {
 
     float max[2];
     float factor[2];
-    int block = blocks.count - 1;
+    int block = blocks.end - 1;
     const auto tell_maxima = [&](int scored) {
       pin(scores);
       mask_scores<Plan>(scores, problem, tile, first_row, scored * Plan::Bc + own_keys,
                         scored >= blocks.unmasked);
-      if (scored == 0) query_rows.give_back();
+      if (scored == blocks.first) query_rows.give_back();
       row_max(scores, max);
       send_maxima(max);
     };
@@ -235,7 +236,7 @@ struct SplitDSm90PairConsumer {
     send_weights(weights);
 
 #pragma unroll 1
-    for (; block > 0; --block) {
+    for (; block > blocks.first; --block) {
       if constexpr (Plan::kOwnFirst) {
         issue_own_output(output, weights, 0);
         issue_scores(scores, query, Plan::kBehind);
@@ -267,13 +268,19 @@ struct SplitDSm90PairConsumer {
     softmax.finish(inverse_sum, lse);
     drain(output);
 
-    if (rank == 0) store_lse(lse, problem, first_row, tile);
-    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, rank * params.owned_columns,
-                              params.owned_columns, tile);
+    const int first_column = rank * params.owned_columns;
+    if constexpr (Plan::kSplits) {
+      store_split<Plan>(output, softmax, problem, tile, first_row, first_column,
+                        params.owned_columns, rank == 0);
+    } else {
+      if (rank == 0) store_lse(lse, problem, first_row, tile);
+      store_output<Plan::dtype>(output, inverse_sum, problem, first_row, first_column,
+                                params.owned_columns, tile);
+    }
   }
 
   __device__ __forceinline__ void run() {
-    params.problem.order.for_each_tile(
+    params.problem.for_each_tile<Plan>(
         blockIdx.x / kPairCtas, gridDim.x / kPairCtas,
         [&](const QueryTile& tile, int round) { attend(tile, round); });
   }

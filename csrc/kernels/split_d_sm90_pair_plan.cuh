@@ -44,6 +44,7 @@ struct SplitDSm90PairPlan {
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
   static constexpr bool kMasks = kConfig.masks;
+  static constexpr bool kSplits = kConfig.splits;
 
   static constexpr int kConsumers = 2;
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;

@@ -68,22 +68,23 @@ struct SplitDSm90PairProducer {
   // between them.
   __device__ __forceinline__ void load_pieces(const QueryTile& tile) {
     const PairColumns& columns = params.columns[rank];
-    const int count = params.problem.key_blocks_of(tile, Plan::Bc).count;
+    const auto blocks = params.problem.key_range_of<Plan>(tile);
     const int head = tile.head / params.problem.heads_per_kv_head;
     const int batch = tile.batch;
 #pragma unroll 1
     for (int piece = 0; piece < Plan::kQPieces; ++piece) {
-      load<Plan::kQPieceColumns>(params.q_piece, 1, Plan::kQPieceBytes, piece, tile.first_row,
-                                 tile.head, batch);
+      load<Plan::kQPieceColumns>(params.q_piece, 1,
+                                 params.problem.query_bytes<Plan>(Plan::kQPieceBytes), piece,
+                                 tile.first_row, tile.head, batch);
     }
 #pragma unroll 1
-    for (int block = count; block >= 0; --block) {
+    for (int block = blocks.end; block >= blocks.first; --block) {
 #pragma unroll 1
       for (uint32_t half = 0; half < kPairCtas; ++half) {
-        if (half == (Plan::kOwnFirst ? 1 : 0) && block > 0) {
+        if (half == (Plan::kOwnFirst ? 1 : 0) && block > blocks.first) {
           load_k((block - 1) * Plan::Bc + rank * Plan::kKeys, head, batch);
         }
-        if (block < count) {
+        if (block < blocks.end) {
           load_v(columns, block * Plan::Bc + (rank ^ half) * Plan::kKeys, head, batch);
         }
       }
@@ -93,7 +94,7 @@ struct SplitDSm90PairProducer {
   __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) {
     smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
     if (!leader) return;
-    smem.q_full.arrive_expecting(sizeof(smem.q));
+    smem.q_full.arrive_expecting(params.problem.query_bytes<Plan>(sizeof(smem.q)));
     tma_load_piece(params.q, smem.q[0], Plan::kQBoxes, Plan::kQBoxBytes, smem.q_full,
                    Plan::kQRegisterBoxes, tile.first_row, tile.head, tile.batch);
   }
@@ -103,10 +104,10 @@ struct SplitDSm90PairProducer {
     const int worker = blockIdx.x / kPairCtas;
     const int num_workers = gridDim.x / kPairCtas;
     if (warp == 0) {
-      problem.order.for_each_tile(worker, num_workers,
+      problem.for_each_tile<Plan>(worker, num_workers,
                                   [&](const QueryTile& tile, int) { load_pieces(tile); });
     } else if (warp == 1) {
-      problem.order.for_each_tile(worker, num_workers,
+      problem.for_each_tile<Plan>(worker, num_workers,
                                   [&](const QueryTile& tile, int round) { load_q(tile, round); });
     }
   }

@@ -8,6 +8,7 @@
 #include "kernels/split_d_sm90_quartet_plan.cuh"
 #include "kernels/split_d_sm90_query_fragments.cuh"
 #include "kernels/split_d_sm90_query_rows.cuh"
+#include "kernels/split_d_sm90_store_split.cuh"
 #include "prim/cluster.cuh"
 #include "prim/opaque.cuh"
 #include "prim/wgmma.cuh"
@@ -187,7 +188,7 @@ struct SplitDSm90QuartetConsumer {
   __device__ __forceinline__ void attend(const QueryTile& tile) {
     const SplitDSm90Problem& problem = params.problem;
     const QueryRows<Plan> query_rows{smem, consumer};
-    const KeyBlocks blocks = problem.key_blocks_of(tile, Plan::Bc);
+    const auto blocks = problem.key_range_of<Plan>(tile);
     const int own_keys = member * Plan::kKeys;
 
     Query query;
@@ -200,13 +201,13 @@ struct SplitDSm90QuartetConsumer {
 
     float max[2];
     float factor[2];
-    int block = blocks.count - 1;
+    int block = blocks.end - 1;
 
     take_fragments(query, *this, 0);
     take_query();
     issue_scores(scores, query);
     drain(scores);
-    if (block == 0) query_rows.give_back();
+    if (block == blocks.first) query_rows.give_back();
     mask_scores<Plan>(scores, problem, tile, tile.first_row, block * Plan::Bc + own_keys,
                       block >= blocks.unmasked);
     row_max(scores, max);
@@ -218,11 +219,11 @@ struct SplitDSm90QuartetConsumer {
     send_weights(weights);
 
 #pragma unroll 1
-    for (; block > 0; --block) {
+    for (; block > blocks.first; --block) {
       issue_scores(scores, query);
       issue_own_output(output, weights, true);
       pin(scores);
-      if (block == 1) query_rows.give_back();
+      if (block == blocks.first + 1) query_rows.give_back();
       mask_scores<Plan>(scores, problem, tile, tile.first_row, (block - 1) * Plan::Bc + own_keys,
                         block - 1 >= blocks.unmasked);
       row_max(scores, max);
@@ -249,13 +250,19 @@ struct SplitDSm90QuartetConsumer {
     softmax.finish(inverse_sum, lse);
     drain(output);
 
-    if (member == 0) store_lse(lse, problem, tile.first_row, tile);
-    store_output<Plan::dtype>(output, inverse_sum, problem, tile.first_row, member * Plan::kColumns,
-                              Plan::kColumns, tile);
+    const int first_column = member * Plan::kColumns;
+    if constexpr (Plan::kSplits) {
+      store_split<Plan>(output, softmax, problem, tile, tile.first_row, first_column,
+                        Plan::kColumns, member == 0);
+    } else {
+      if (member == 0) store_lse(lse, problem, tile.first_row, tile);
+      store_output<Plan::dtype>(output, inverse_sum, problem, tile.first_row, first_column,
+                                Plan::kColumns, tile);
+    }
   }
 
   __device__ __forceinline__ void run() {
-    params.problem.order.for_each_tile(blockIdx.x / kQuartetCtas, gridDim.x / kQuartetCtas,
+    params.problem.for_each_tile<Plan>(blockIdx.x / kQuartetCtas, gridDim.x / kQuartetCtas,
                                        [&](const QueryTile& tile, int of_worker) {
                                          round = of_worker;
                                          attend(tile);

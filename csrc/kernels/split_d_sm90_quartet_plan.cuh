@@ -32,6 +32,7 @@ struct SplitDSm90QuartetPlan {
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
   static constexpr bool kMasks = kConfig.masks;
+  static constexpr bool kSplits = kConfig.splits;
 
   static constexpr int kConsumers = kQuartetMembers / kQuartetCtas;  // of a CTA
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;

@@ -57,39 +57,40 @@ struct SplitDSm90QuartetProducer {
     const int member = rank * Plan::kConsumers + consumer;
     const int own_keys = member * Plan::kKeys;
     const int kv_head = tile.head / problem.heads_per_kv_head;
-    int block = problem.key_blocks_of(tile, Plan::Bc).count - 1;
+    const auto blocks = problem.key_range_of<Plan>(tile);
+    int block = blocks.end - 1;
 #pragma unroll 1
     for (int piece = 0; piece < Plan::kQPieces; ++piece) {
-      load(params.q_piece, consumer, 1, Plan::kQBoxBytes, piece, tile.first_row, tile.head,
-           tile.batch);
+      load(params.q_piece, consumer, 1, problem.query_bytes<Plan>(Plan::kQBoxBytes), piece,
+           tile.first_row, tile.head, tile.batch);
     }
     load_k(consumer, block * Plan::Bc + own_keys, kv_head, tile.batch);
 #pragma unroll 1
-    for (; block > 0; --block) {
+    for (; block > blocks.first; --block) {
       load_k(consumer, (block - 1) * Plan::Bc + own_keys, kv_head, tile.batch);
       load_v(consumer, member, block * Plan::Bc, kv_head, tile.batch);
     }
-    load_v(consumer, member, 0, kv_head, tile.batch);
+    load_v(consumer, member, blocks.first * Plan::Bc, kv_head, tile.batch);
   }
 
   __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) const {
     smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
     if (!leader) return;
-    smem.q_full.arrive_expecting(sizeof(smem.q));
+    smem.q_full.arrive_expecting(params.problem.query_bytes<Plan>(sizeof(smem.q)));
     tma_load_piece(params.q, smem.q[0], Plan::kQBoxes, Plan::kQBoxBytes, smem.q_full,
                    Plan::kQRegisterBoxes, tile.first_row, tile.head, tile.batch);
   }
 
   __device__ __forceinline__ void run(int warp) {
-    const TileOrder& order = params.problem.order;
+    const SplitDSm90Problem& problem = params.problem;
     const int worker = blockIdx.x / kQuartetCtas;
     const int num_workers = gridDim.x / kQuartetCtas;
     if (warp < Plan::kConsumers) {
-      order.for_each_tile(worker, num_workers,
-                          [&](const QueryTile& tile, int) { load_pieces(warp, tile); });
+      problem.for_each_tile<Plan>(worker, num_workers,
+                                  [&](const QueryTile& tile, int) { load_pieces(warp, tile); });
     } else if (warp == Plan::kConsumers) {
-      order.for_each_tile(worker, num_workers,
-                          [&](const QueryTile& tile, int round) { load_q(tile, round); });
+      problem.for_each_tile<Plan>(worker, num_workers,
+                                  [&](const QueryTile& tile, int round) { load_q(tile, round); });
     }
   }
 };

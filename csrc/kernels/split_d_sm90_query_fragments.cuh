@@ -48,6 +48,13 @@ __device__ __forceinline__ void scale_fragments(uint32_t (&fragments)[kSteps][4]
   }
 }
 
+// The same as clear_missing_rows() for the fragments of one step; `rows` are those that a tile has,
+// from this thread's first on.
+__device__ __forceinline__ void clear_missing_rows(uint32_t (&fragment)[4], int rows) {
+  if (rows <= 0) fragment[0] = fragment[2] = 0;
+  if (rows <= 8) fragment[1] = fragment[3] = 0;
+}
+
 // Takes them out of the ring, where they are the next pieces of `consumer`; its rows of each begin
 // at `first_row`.
 template <class Plan, class Consumer>
@@ -62,6 +69,10 @@ __device__ __forceinline__ void take_fragments(QueryFragments<Plan>& query, Cons
 #pragma unroll
       for (int i = 0; i < kPieceSteps; ++i) {
         load_fragment<Plan::kQPieceColumns>(query.reg[piece * kPieceSteps + i], rows, i);
+        if constexpr (Plan::kSplits) {
+          clear_missing_rows(query.reg[piece * kPieceSteps + i],
+                             consumer.params.problem.packed.rows() - first_row - thread_row());
+        }
       }
       consumer.position.advance();
     }

@@ -40,4 +40,18 @@ struct QueryRows {
   }
 };
 
+// Zeros in the rows that no tile of packed rows has, by all threads of a CTA before they meet. What
+// lay there could make a neighbour's exponents round in another way (RowSoftmax::exponentiate).
+template <class Plan>
+__device__ __forceinline__ void clear_missing_rows(typename Plan::Smem& smem,
+                                                   const PackedOrder& packed) {
+#pragma unroll 1
+  for (auto& box : smem.q) {
+    const int begin = packed.rows() * kBoxColumns * 2;
+    for (int byte = begin + 16 * threadIdx.x; byte < Plan::kQBoxBytes; byte += 16 * blockDim.x)
+      *reinterpret_cast<uint4*>(box + byte) = {};
+  }
+  fence_async_proxy();
+}
+
 }  // namespace ffpa

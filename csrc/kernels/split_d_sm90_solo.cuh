@@ -19,7 +19,6 @@
 #include "kernels/split_d_sm90_solo_producer.cuh"
 #include "launch.cuh"
 #include "params.h"
-#include "prim/device.h"
 #include "prim/elect.cuh"
 #include "prim/setmaxnreg.cuh"
 #include "prim/tensor_map.h"
@@ -33,6 +32,7 @@ __global__ void __launch_bounds__(Plan::num_threads, 1)
   auto& smem = *reinterpret_cast<typename Plan::Smem*>(smem_bytes);
 
   if (threadIdx.x == 0) Plan::init_barriers(smem);
+  if constexpr (Plan::kSplits) clear_missing_rows<Plan>(smem, params.problem.packed);
   __syncthreads();
 
   // The shuffle tells the compiler that the role is the same for a whole warp.
@@ -60,31 +60,27 @@ struct SplitDSm90Solo {
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     SoloParams solo;
-    const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
+    solo.problem = problem_of<acc>(params, Br);
     const TensorShape k_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     const TensorShape v_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim_v};
+    cudaError_t status =
+        make_query_map<Plan>(solo.q, solo.problem, params, kBoxColumns, Plan::kBoxes);
+    if (status != cudaSuccess) return status;
     const struct {
       PieceMap& map;
       const void* data;
       const TensorShape& shape;
       const Strides& strides;
-      int box_rows;
-    } inputs[] = {{solo.q, params.q, q_shape, params.q_strides, Br},
-                  {solo.k, params.k, k_shape, params.k_strides, Bc},
-                  {solo.v, params.v, v_shape, params.v_strides, Bc}};
-    for (const auto& [map, data, shape, strides, box_rows] : inputs) {
-      cudaError_t status =
-          make_piece_map(map, dtype, data, shape, strides, box_rows, kBoxColumns, Plan::kBoxes);
+    } inputs[] = {{solo.k, params.k, k_shape, params.k_strides},
+                  {solo.v, params.v, v_shape, params.v_strides}};
+    for (const auto& [map, data, shape, strides] : inputs) {
+      status = make_piece_map(map, dtype, data, shape, strides, Bc, kBoxColumns, Plan::kBoxes);
       if (status != cudaSuccess) return status;
     }
-    solo.problem = problem_of<acc>(params, Br);
 
     int num_ctas;
-    cudaError_t status = num_multiprocessors(num_ctas);
+    status = count_workers<Plan>(num_ctas, solo.problem, params, 1);
     if (status != cudaSuccess) return status;
-    // Tiles of unequal weight, under a causal mask, are best given out by the hardware: a CTA each.
-    const int num_tiles = solo.problem.order.num_tiles();
-    if (num_ctas > num_tiles || is_causal(params)) num_ctas = num_tiles;
     return launch_kernel(split_d_sm90_solo_kernel<Plan>, dim3(num_ctas), num_threads, smem_bytes,
                          stream, solo);
   }

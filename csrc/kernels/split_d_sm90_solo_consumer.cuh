@@ -5,6 +5,7 @@
 
 #include "kernels/split_d_sm90_query_rows.cuh"
 #include "kernels/split_d_sm90_solo_plan.cuh"
+#include "kernels/split_d_sm90_store_split.cuh"
 #include "prim/wgmma.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
@@ -83,7 +84,7 @@ struct SplitDSm90SoloConsumer {
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
     const SplitDSm90Problem& problem = params.problem;
     const QueryRows<Plan> query_rows{smem, consumer};
-    const KeyBlocks blocks = problem.key_blocks_of(tile, Plan::Bc);
+    const auto blocks = problem.key_range_of<Plan>(tile);
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
 
     Scores scores;
@@ -95,7 +96,7 @@ struct SplitDSm90SoloConsumer {
 
     float max[2];
     float factor[2];
-    int block = blocks.count - 1;
+    int block = blocks.end - 1;
 
     query_rows.take(round, problem.q_factor);
     const int first_slot = next_block("consumer: first K full");
@@ -103,7 +104,7 @@ struct SplitDSm90SoloConsumer {
     wgmma_wait<0>();
     pin(scores);
     give_back(first_slot);
-    if (block == 0) query_rows.give_back();
+    if (block == blocks.first) query_rows.give_back();
     mask_scores<Plan>(scores, problem, tile, first_row, block * Plan::Bc, block >= blocks.unmasked);
     row_max(scores, max);
     softmax.move_base(max, problem.scale_log2, factor);
@@ -111,7 +112,7 @@ struct SplitDSm90SoloConsumer {
     pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
 
 #pragma unroll 1
-    for (; block > 0; --block) {
+    for (; block > blocks.first; --block) {
       const int k_slot = next_block("consumer: K full");
       wait_turn();
       issue_scores(scores, k_slot);
@@ -122,7 +123,7 @@ struct SplitDSm90SoloConsumer {
       wgmma_wait<1>();
       pin(scores);
       give_back(k_slot);
-      if (block == 1) query_rows.give_back();
+      if (block == blocks.first + 1) query_rows.give_back();
       mask_scores<Plan>(scores, problem, tile, first_row, (block - 1) * Plan::Bc,
                         block - 1 >= blocks.unmasked);
       row_max(scores, max);
@@ -146,13 +147,17 @@ struct SplitDSm90SoloConsumer {
     pin(output);
     give_back(last_slot);
 
-    store_lse(lse, problem, first_row, tile);
-    store_output<Plan::dtype>(output, inverse_sum, problem, first_row, 0, Plan::headdim, tile);
+    if constexpr (Plan::kSplits) {
+      store_split<Plan>(output, softmax, problem, tile, first_row, 0, Plan::headdim, true);
+    } else {
+      store_lse(lse, problem, first_row, tile);
+      store_output<Plan::dtype>(output, inverse_sum, problem, first_row, 0, Plan::headdim, tile);
+    }
   }
 
   __device__ __forceinline__ void run() {
     if (consumer == Plan::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
-    params.problem.order.for_each_tile(
+    params.problem.for_each_tile<Plan>(
         blockIdx.x, gridDim.x, [&](const QueryTile& tile, int round) { attend(tile, round); });
     if (consumer == 0) wait_turn();  // the last that was passed on
   }

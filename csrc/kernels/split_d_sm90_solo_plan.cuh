@@ -28,6 +28,7 @@ struct SplitDSm90SoloPlan {
   static constexpr int Br = kConfig.Br;
   static constexpr int Bc = kConfig.Bc;
   static constexpr bool kMasks = kConfig.masks;
+  static constexpr bool kSplits = kConfig.splits;
   static constexpr bool kPingPong = kConfig.ping_pong;
 
   static constexpr int kConsumers = Br / kWarpgroupRows;

@@ -29,18 +29,19 @@ struct SplitDSm90SoloProducer {
   }
 
   // A tile's K and V, from the last block to the first.
-  __device__ __forceinline__ void load_blocks(int count, int head, int batch) {
+  template <class Blocks>
+  __device__ __forceinline__ void load_blocks(const Blocks& blocks, int head, int batch) {
 #pragma unroll 1
-    for (int block = count; block >= 0; --block) {
-      if (block > 0) load_block(params.k, (block - 1) * Plan::Bc, head, batch);
-      if (block < count) load_block(params.v, block * Plan::Bc, head, batch);
+    for (int block = blocks.end; block >= blocks.first; --block) {
+      if (block > blocks.first) load_block(params.k, (block - 1) * Plan::Bc, head, batch);
+      if (block < blocks.end) load_block(params.v, block * Plan::Bc, head, batch);
     }
   }
 
   __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) {
     smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
     if (!leader) return;
-    smem.q_full.arrive_expecting(sizeof(smem.q));
+    smem.q_full.arrive_expecting(params.problem.query_bytes<Plan>(sizeof(smem.q)));
     tma_load_piece(params.q, smem.q[0], Plan::kBoxes, Plan::kQBoxBytes, smem.q_full, 0,
                    tile.first_row, tile.head, tile.batch);
   }
@@ -50,12 +51,12 @@ struct SplitDSm90SoloProducer {
     const int worker = blockIdx.x;
     const int num_workers = gridDim.x;
     if (warp == 0) {
-      problem.order.for_each_tile(worker, num_workers, [&](const QueryTile& tile, int) {
-        load_blocks(problem.key_blocks_of(tile, Plan::Bc).count,
-                    tile.head / problem.heads_per_kv_head, tile.batch);
+      problem.for_each_tile<Plan>(worker, num_workers, [&](const QueryTile& tile, int) {
+        load_blocks(problem.key_range_of<Plan>(tile), tile.head / problem.heads_per_kv_head,
+                    tile.batch);
       });
     } else if (warp == 1) {
-      problem.order.for_each_tile(worker, num_workers,
+      problem.for_each_tile<Plan>(worker, num_workers,
                                   [&](const QueryTile& tile, int round) { load_q(tile, round); });
     }
   }

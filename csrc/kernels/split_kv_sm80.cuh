@@ -15,12 +15,12 @@
 //   softmax           in every warp alike, so P needs no exchange
 //
 // What a split leaves behind is O before the division, and the base and sum of each row. The second
-// kernel (split_kv_sm80_merge.cuh) adds the splits up; a split that saw no key has a sum of zero.
+// kernel (merge_splits.cuh) adds the splits up; a split that saw no key has a sum of zero.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include "kernels/split_kv_sm80_merge.cuh"
+#include "kernels/merge_splits.cuh"
 #include "launch.cuh"
 #include "prim/cp_async.cuh"
 #include "prim/ldmatrix.cuh"

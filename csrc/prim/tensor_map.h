@@ -83,10 +83,10 @@ inline const void* element_at(const void* data, int64_t index) {
 // Boxes of `box_rows` × `box_columns`. What lies outside the tensor reads as zero: this is how
 // ragged lengths and head dimensions that are no multiple of 64 are served. `boxes` of them side by
 // side are moved by one instruction, for which the columns become two dimensions. More than one box
-// needs whole boxes: columns % box_columns == 0.
+// needs whole boxes: columns % box_columns == 0. A single box may be of the rows of several heads.
 inline cudaError_t make_panel_map(CUtensorMap& map, DType dtype, const void* data,
                                   const TensorShape& shape, const Strides& strides, int box_rows,
-                                  int box_columns, int boxes) {
+                                  int box_columns, int boxes, int box_heads = 1) {
   using detail::stride_bytes;
   const bool whole = boxes > 1;
   return detail::encode_tensor_map<5>(
@@ -96,7 +96,7 @@ inline cudaError_t make_panel_map(CUtensorMap& map, DType dtype, const void* dat
        cuuint64_t(shape.batch)},
       {stride_bytes(strides.row, shape.rows), cuuint64_t(box_columns) * 2,
        stride_bytes(strides.head, shape.heads), stride_bytes(strides.batch, shape.batch)},
-      {cuuint32_t(box_columns), cuuint32_t(box_rows), cuuint32_t(boxes), 1, 1});
+      {cuuint32_t(box_columns), cuuint32_t(box_rows), cuuint32_t(boxes), cuuint32_t(box_heads), 1});
 }
 
 // A matrix that comes in pieces of several boxes side by side: a piece by one instruction, or box
@@ -108,10 +108,10 @@ struct PieceMap {
 
 inline cudaError_t make_piece_map(PieceMap& piece, DType dtype, const void* data,
                                   const TensorShape& shape, const Strides& strides, int box_rows,
-                                  int box_columns, int boxes) {
+                                  int box_columns, int boxes, int box_heads = 1) {
   piece.boxes_per_load = shape.columns % box_columns == 0 ? boxes : 1;
   return make_panel_map(piece.map, dtype, data, shape, strides, box_rows, box_columns,
-                        piece.boxes_per_load);
+                        piece.boxes_per_load, box_heads);
 }
 
 }  // namespace ffpa

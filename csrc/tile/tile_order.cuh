@@ -10,11 +10,30 @@ struct QueryTile {
   int first_row;
   int head;
   int batch;
+  int split = 0;  // of its keys, where they are cut (tile/packed_order.cuh)
 };
 
+// The tile of `worker` in its `round`-th turn. Workers take turns in alternating direction, so that
+// none is always served first.
+__device__ __forceinline__ int tile_index(int round, int worker, int num_workers) {
+  return round * num_workers + (round % 2 == 0 ? worker : num_workers - 1 - worker);
+}
+
+// Calls visit(tile, round) for each tile of `worker` in an order of tiles, which offers num_tiles()
+// and tile(index).
+template <class Order, class Visit>
+__device__ __forceinline__ void for_each_tile(const Order& order, int worker, int num_workers,
+                                              const Visit& visit) {
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    const int next = tile_index(round, worker, num_workers);
+    if (next >= order.num_tiles()) return;
+    visit(order.tile(next), round);
+  }
+}
+
 // All query tiles, in groups of heads whose keys and values stay in L2 together; within a group the
-// tiles of the last rows come first, because under a causal mask they are the heaviest. Workers
-// take turns in alternating direction, so that none is always served first.
+// tiles of the last rows come first, because under a causal mask they are the heaviest.
 struct TileOrder {
   int tiles_per_head;
   int heads;   // of all batches together
@@ -23,23 +42,6 @@ struct TileOrder {
   int tile_rows;
 
   __host__ __device__ int num_tiles() const { return tiles_per_head * heads; }
-
-  // The tile of `worker` in its `round`-th turn; num_tiles() or more: none, nor in any later one.
-  __device__ __forceinline__ int index(int round, int worker, int num_workers) const {
-    return round * num_workers + (round % 2 == 0 ? worker : num_workers - 1 - worker);
-  }
-
-  // Calls visit(tile, round) for each tile of `worker`.
-  template <class Visit>
-  __device__ __forceinline__ void for_each_tile(int worker, int num_workers,
-                                                const Visit& visit) const {
-#pragma unroll 1
-    for (int round = 0;; ++round) {
-      const int next = index(round, worker, num_workers);
-      if (next >= num_tiles()) return;
-      visit(tile(next), round);
-    }
-  }
 
   __device__ __forceinline__ QueryTile tile(int index) const {
     const int tiles_per_group = tiles_per_head * heads_per_group;

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ffpa import extension
 from ffpa.inputs import positive_scale, prepare, problem_of
-from ffpa.split_kv import splits_of, workspace
+from ffpa.split_keys import splits_of, workspace
 from ffpa.support import resolve
 from ffpa.trace import ran
 
@@ -176,7 +176,7 @@ def launch(
 ) -> None:
     """Run an instance on the current stream of the tensors' device, without any check.
 
-    `splits` is for measuring; left out, it is what `split_kv.splits_of` says.
+    `splits` is for measuring; left out, it is what `split_keys.splits_of` says.
     """
     if splits is None:
         splits = splits_of(instance, query, key, diagonal)

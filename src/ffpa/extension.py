@@ -23,6 +23,8 @@ class Instance(TypedDict):
     Br: int
     Bc: int
     masks: bool  # takes an attn_mask
+    splits: bool  # splits the keys over CTAs, in the place of variant "" where that is faster
+    ctas: int  # that share a tile of Br queries
     num_threads: int
     smem_bytes: int  # dynamic shared memory of a CTA
     archs: list[str]  # "80", "90a", ...

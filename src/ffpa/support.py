@@ -15,13 +15,15 @@ from ffpa.errors import (
 from ffpa.extension import Instance, kernels, resident_clusters
 from ffpa.inputs import DeviceLimits, check_layout, device_limits, prepare, problem_of
 from ffpa.problem import Problem
-from ffpa.split_kv import KERNEL as SPLIT_KV
+from ffpa.split_keys import KERNEL as SPLIT_KV
+from ffpa.split_keys import splits_pay
 
 __all__ = ["DeviceLimits", "Problem", "Support", "find", "resolve", "supports"]
 
 # kernel="auto" takes the first of these that has an instance for the problem and the device; but
 # SPLIT_KV last, unless there are few queries: so many in a head, or so many rows in all, with which
-# the other kernels leave most of the chip idle. Measured on an H200 (csrc/NOTES.md).
+# the other kernels leave most of the chip idle. An instance that splits the keys comes instead of
+# any of them where `splits_pay`. Measured on an H200 (csrc/NOTES.md).
 AUTO_ORDER = (SPLIT_KV, "split_d-sm90", "split_d-sm80")
 FEW_QUERIES = 16
 FEW_ROWS = 512
@@ -213,8 +215,9 @@ def _choose(
     usable = []
     for instance in fitting:
         too_long = 0 < instance["max_seqlen_k"] < problem.seqlen_k
-        for_masks_alone = instance["masks"] and instance["variant"]
-        if not too_long and (problem.masked or not for_masks_alone or instance["name"] == kernel):
+        for_masks_alone = instance["masks"] and instance["variant"] and not problem.masked
+        stands_in = for_masks_alone or instance["splits"]
+        if not too_long and (not stands_in or instance["name"] == kernel):
             usable.append(instance)
     if not usable:
         raise UnsupportedFeatureError(
@@ -222,7 +225,11 @@ def _choose(
             f"beyond which the sums of {who} with acc={problem.acc} stall: use acc=f32 or another "
             f"kernel",
         )
-    return _first_or_narrow(usable, problem, limits.multiprocessors)
+    first = _first_or_narrow(usable, problem, limits.multiprocessors)
+    splitting = next((i for i in fitting if i["splits"]), first)
+    if splitting is first or not splits_pay(splitting, first, problem, limits.multiprocessors):
+        return first
+    return splitting
 
 
 def _first_or_narrow(usable: list[Instance], problem: Problem, multiprocessors: int) -> Instance:
@@ -268,7 +275,8 @@ def _named(instances: tuple[Instance, ...], kernel: str, variant: str) -> list[I
     pool = [
         i
         for i in family
-        if i["variant"] == variant or (not variant and (i["fallback"] or i["narrow"] or i["masks"]))
+        if i["variant"] == variant
+        or (not variant and (i["fallback"] or i["narrow"] or i["masks"] or i["splits"]))
     ]
     if not pool:
         known = dict.fromkeys(i["variant"] for i in family)

@@ -77,6 +77,7 @@ def _entry(instance: Instance, archs: tuple[str, ...]) -> str:
         f" .fallback = {str(instance.fallback).lower()},"
         f" .narrow = {str(instance.narrow).lower()},"
         f" .masks = {str(instance.masks).lower()},"
+        f" .splits = {str(instance.splits).lower()},"
         f" .max_seqlen_k = {instance.max_seqlen_k}, .archs = {{{quoted}}},"
         f" .lesson = {_literal(instance.lesson)}, .reason = {_literal(instance.reason)},"
         f" .kernel = {instance.symbol}()}},"

@@ -16,7 +16,7 @@ ACCS = ("f16", "f32", "qk32_pv16", "qk16_pv32", "f16f32")
 
 # Keys of a kernel, and the keys of a config that are no fields of its C++ struct.
 KERNEL_KEYS = {"id", "header", "archs", "lesson", "sass", "config"}
-CONFIG_NOTES = {"variant", "fallback", "narrow", "masks", "max_seqlen_k", "reason"}
+CONFIG_NOTES = {"variant", "fallback", "narrow", "masks", "splits", "max_seqlen_k", "reason"}
 LISTS = ("headdim", "dtype", "acc")
 
 
@@ -36,6 +36,7 @@ class Instance:
     fallback: bool
     narrow: bool
     masks: bool  # takes an attn_mask
+    splits: bool  # stands in for variant "" where keys split over CTAs keep more of them busy
     max_seqlen_k: int  # 0: any
     reason: str
     fields: tuple[tuple[str, str], ...]  # C++ struct fields and values, in the struct's order
@@ -164,6 +165,7 @@ def _config(
             fallback=config.get("fallback", False),
             narrow=config.get("narrow", False),
             masks=config.get("masks", False),
+            splits=config.get("splits", False),
             max_seqlen_k=config.get("max_seqlen_k", 0),
             reason=config.get("reason", ""),
             fields=(),

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ffpa import extension, inputs, split_kv, support
+from ffpa import extension, inputs, split_keys, support
 from ffpa.inputs import DeviceLimits
 from ffpa.reference import attention_reference
 
@@ -29,13 +29,15 @@ def instance(
     narrow=False,
     max_seqlen_k=0,
     Br=64,
+    ctas=1,
 ):
     name = f"{kernel}/d{headdim}/{dtype}/{acc}" + (f"/{variant}" if variant else "")
     return extension.Instance(
         name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
         fallback=fallback, narrow=narrow, max_seqlen_k=max_seqlen_k, Br=Br, Bc=64,
         num_threads=128, smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
-        masks=kernel.startswith("split_kv") or variant == "masked",
+        masks=kernel.startswith("split_kv") or variant == "masked", splits=variant == "splits",
+        ctas=ctas,
     )  # fmt: skip
 
 
@@ -69,9 +71,15 @@ def build() -> list[extension.Instance]:
                 ["90a"],
                 230000,
                 max_seqlen_k=16384 if type_[1] == "f16" else 0,
+                Br=128,
+                ctas=d // 256,
             )
             for d in (256, 512)
             for type_ in types
+        ),
+        *(
+            instance("split_d-sm90", 512, dtype, "f32", ["90a"], 230000, "splits", Br=128, ctas=2)
+            for dtype in DTYPES
         ),
         *(
             instance("split_d-sm80", d, *type_, ["80", "90"], 163840, "masked")
@@ -157,7 +165,7 @@ def emulator(monkeypatch):
     monkeypatch.setattr(extension, "module", lambda: emulator)
     monkeypatch.setattr(inputs, "DEVICE_TYPE", "cpu")
     monkeypatch.setattr(support, "build_limits", lambda index: H200)
-    monkeypatch.setattr(split_kv, "device_limits", lambda index: H200)
+    monkeypatch.setattr(split_keys, "device_limits", lambda index: H200)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     yield emulator
     support._fitting_built.cache_clear()

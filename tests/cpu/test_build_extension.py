@@ -114,6 +114,8 @@ def test_the_module_tells_its_kernels(extension):
         "fallback": False,
         "narrow": False,
         "masks": False,
+        "splits": False,
+        "ctas": 1,
         "max_seqlen_k": 0,
         "Br": 16,
         "Bc": 8,

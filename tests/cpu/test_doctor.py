@@ -77,8 +77,9 @@ def opened(**answers):
 def instance(kernel="split_d-sm90", headdim=512, archs=("90a",), acc="f32", smem=200_000):
     return Instance(
         name=f"{kernel}/d{headdim}/fp16/{acc}", id=kernel, dtype="fp16", acc=acc, headdim=headdim,
-        variant="", fallback=False, narrow=False, masks=True, max_seqlen_k=0, Br=64, Bc=64,
-        num_threads=128, smem_bytes=smem, archs=list(archs), lesson="", reason="",
+        variant="", fallback=False, narrow=False, masks=True, splits=False, ctas=1,
+        max_seqlen_k=0, Br=64, Bc=64, num_threads=128, smem_bytes=smem, archs=list(archs),
+        lesson="", reason="",
     )  # fmt: skip
 
 

@@ -102,9 +102,58 @@ def test_few_queries_with_another_accumulator_take_another_kernel():
         ({"seqlen_q": 64, "nheads_q": 4, "nheads_kv": 1, "batch": 3}, False),
     ],
 )
-@pytest.mark.parametrize("masked", [False, True])
-def test_what_few_queries_are(sizes, few, masked):
-    assert (ask(masked=masked, **sizes).kernel == "split_kv-sm80") is few
+@pytest.mark.parametrize("limits, masked", [(A100, False), (A100, True), (H200, True)])
+def test_what_few_queries_are(limits, masked, sizes, few):
+    assert (ask(limits, masked=masked, **sizes).kernel == "split_kv-sm80") is few
+
+
+LONG = {"nheads_kv": 4, "seqlen_q": 64, "seqlen_k": 32768}  # 16 tiles of 128 rows
+
+
+@pytest.mark.parametrize(
+    "fields, variant",
+    [
+        (LONG, "splits"),
+        ({**LONG, "seqlen_q": 17}, "splits"),
+        ({**LONG, "nheads_kv": 32}, "splits"),  # 32 tiles in two splits for 66 clusters
+        ({**LONG, "seqlen_q": 1024}, ""),  # tiles are full, and as many as clusters
+        ({**LONG, "batch": 8, "seqlen_k": 4096}, "splits"),  # no splits: tiles are half as many
+        ({**LONG, "seqlen_k": 512}, ""),  # merging takes longer
+        ({**LONG, "seqlen_k": 1024}, "splits"),
+        ({**LONG, "causal": True}, ""),  # upper left: 64 keys are seen
+        ({**LONG, "causal": True, "causal_align": "lower_right"}, "splits"),
+        ({**LONG, "headdim": 264}, "splits"),
+        ({**LONG, "acc": "f16", "seqlen_k": 16384}, ""),
+        ({**LONG, "seqlen_q": 4}, "splits"),  # 32 rows to a key head
+        ({**LONG, "kernel": "split_d-sm90"}, "splits"),
+        ({**LONG, "kernel": "split_d-sm90/d512/fp16/f32"}, ""),
+        ({**LONG, "limits": replace(H200, multiprocessors=0)}, ""),
+    ],
+)
+def test_keys_are_split_where_that_fills_the_device(fields, variant):
+    support = ask(**fields)
+    assert (support.kernel, support.instance["variant"]) == ("split_d-sm90", variant)
+
+
+@pytest.mark.parametrize(
+    "fields, kernel",
+    [
+        ({**LONG, "seqlen_q": 2}, "split_kv-sm80"),  # 16 rows to a key head, all of one tile
+        ({**LONG, "nheads_kv": 32, "seqlen_q": 16}, "split_kv-sm80"),
+        ({**LONG, "masked": True}, "split_d-sm80"),
+        ({**LONG, "limits": A100}, "split_d-sm80"),
+        ({**LONG, "headdim": 520}, "split_d-sm80"),
+        ({**LONG, "kernel": "split_d-sm80"}, "split_d-sm80"),
+    ],
+)
+def test_other_kernels_where_keys_cannot_be_split_or_need_not(fields, kernel):
+    support = ask(**fields)
+    assert support.kernel == kernel and not support.instance["splits"]
+
+
+def test_a_splitting_instance_can_be_named():
+    named = "split_d-sm90/d512/fp16/f32/splits"
+    assert ask(kernel=named, seqlen_k=64).instance["name"] == named
 
 
 def test_a_narrower_value_and_the_ladder():

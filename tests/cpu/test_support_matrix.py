@@ -17,9 +17,17 @@ def serves(instance, problem, limits):
     """The rules once more, read off the list itself."""
     archs = {(9, 0): {"90", "90a"}, (8, 0): {"80"}}[limits.capability]
     masked = instance["variant"].startswith("masked")
+    rows = problem.nheads_q // problem.nheads_kv * problem.seqlen_q
+    splits = instance["splits"] and few(problem) and rows > 16  # limits tell no multiprocessors
     return (
         instance["id"] in AUTO_ORDER
-        and (not instance["variant"] or instance["fallback"] or instance["narrow"] or masked)
+        and (
+            not instance["variant"]
+            or instance["fallback"]
+            or instance["narrow"]
+            or masked
+            or splits
+        )
         and (problem.masked or not masked)
         and (instance["masks"] or not problem.masked)
         and (instance["dtype"], instance["acc"]) == (problem.dtype, problem.acc)
@@ -29,10 +37,14 @@ def serves(instance, problem, limits):
     )
 
 
-def order(problem):
+def few(problem):
+    return problem.seqlen_q <= 16 or problem.seqlen_q * problem.nheads_q * problem.batch <= 512
+
+
+def order(problem, able):
     """Kernel ids as auto ranks them."""
-    few = problem.seqlen_q <= 16 or problem.seqlen_q * problem.nheads_q * problem.batch <= 512
-    return sorted(AUTO_ORDER, key=lambda name: name == "split_kv-sm80" and not few)
+    last = not few(problem) or any(i["splits"] for i in able)
+    return sorted(AUTO_ORDER, key=lambda name: name == "split_kv-sm80" and last)
 
 
 @pytest.mark.parametrize("limits", [HOPPER, AMPERE], ids=["sm_90", "sm_80"])
@@ -50,8 +62,10 @@ def test_the_predicate_agrees_with_the_registry(dtype, acc, seqlen_q, masked, li
         if not able:
             assert not support and support.reason
             continue
-        first = min(able, key=lambda i: order(problem).index(i["id"]))["id"]
-        narrowest = min(i["headdim"] for i in able if i["id"] == first)
+        ranks = order(problem, able)
+        first = min(able, key=lambda i: ranks.index(i["id"]))["id"]
+        split = any(i["splits"] for i in able)
+        narrowest = min(i["headdim"] for i in able if i["id"] == first and i["splits"] == split)
         assert (support.kernel, support.instance["headdim"]) == (first, narrowest)
 
 

@@ -43,6 +43,9 @@ KERNELS = (
     "split_d-sm90/d1024/fp16/f32",
     "split_d-sm80/d512/fp16/f32",
     "split_kv-sm80/d512/fp16/f32",
+    "split_d-sm90/d128/fp16/f32/splits",
+    "split_d-sm90/d512/fp16/f32/splits",
+    "split_d-sm90/d1024/fp16/f32/splits",
     # F16 accumulation
     "split_d-sm90/d128/fp16/f16",
     "split_d-sm90/d512/fp16/f16",
@@ -214,7 +217,8 @@ def launch(name: str) -> None:
             if number > 0:
                 q, k, v = map(poisoned, (q, k, v))
             mask = mask_of(number, case, instance["dtype"]) if instance["masks"] else None
-            splits = 2 if instance["id"] == SPLIT_KV and number > 0 else None
+            cuts = instance["id"] == SPLIT_KV or instance["splits"]
+            splits = 2 if cuts and number > 0 else None
             run_guarded(instance, q, k, v, case.diagonal, splits, mask)
     print(f"{name}: all right")
 

@@ -13,7 +13,7 @@ from ffpa.baselines import BASELINES
 from ffpa.errors import UnsupportedError
 from ffpa.record import AccName
 from ffpa.settings import Settings, SettingsError, accumulators, chosen
-from ffpa.split_kv import KERNEL as SPLIT_KV
+from ffpa.split_keys import KERNEL as SPLIT_KV
 from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, few_queries, find
 
 from .ceiling import CEILING, COPY, SCORE_BYTES, copy_launch, matmul_launch

@@ -14,6 +14,7 @@ from ffpa.extension import Instance
 from ffpa.problem import MAX_HEADDIM, Problem
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
+from ffpa.split_keys import ROW_TILE
 from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, find
 from ffpa_build import manifest
 
@@ -183,6 +184,7 @@ MATRIX_CALLS: dict[str, dict[str, Any]] = {
     f"the same, at most {FEW_QUERIES} queries a head, or {FEW_ROWS} in all": {
         "seqlen_q": FEW_QUERIES
     },
+    f"the same, at most {ROW_TILE} queries that share a key head": {"seqlen_q": ROW_TILE // 4},
     "the same, with `attn_mask`": {"masked": True},
     **{
         f"fp16, `acc={acc}`": {"dtype": "fp16", "acc": acc} for acc in manifest.ACCS if acc != "f32"
@@ -196,8 +198,9 @@ def _as_compiled(instance: manifest.Instance) -> Instance:
     return Instance(
         name=instance.name, id=instance.id, dtype=instance.dtype, acc=instance.acc,
         headdim=instance.headdim, variant=instance.variant, fallback=instance.fallback,
-        narrow=instance.narrow, masks=instance.masks, max_seqlen_k=instance.max_seqlen_k,
-        Br=0, Bc=0, num_threads=0, smem_bytes=0, archs=list(instance.archs), lesson="", reason="",
+        narrow=instance.narrow, masks=instance.masks, splits=instance.splits,
+        max_seqlen_k=instance.max_seqlen_k, ctas=1, Br=0, Bc=0, num_threads=0,
+        smem_bytes=0, archs=list(instance.archs), lesson="", reason="",
     )  # fmt: skip
 
 

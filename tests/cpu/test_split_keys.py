@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from emulator import instance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ffpa
 from ffpa.reference import attention_reference
-from ffpa.split_kv import MIN_KEYS, count_splits
+from ffpa.split_keys import MIN_KEYS, count_splits, packed_tiles
 
 SLOTS = 264  # two CTAs on each multiprocessor of an H200, as for 256 columns
 
@@ -54,6 +55,32 @@ def test_few_columns_take_more_ctas(emulator, headdim, splits):
     q, k = torch.zeros(1, 4, 1, headdim).half(), torch.zeros(1, 4, 32768, headdim).half()
     ffpa.attention(q, k, k)
     assert emulator.splits == [splits]
+
+
+@pytest.mark.parametrize(
+    "sizes, tiles",
+    [
+        ((1, 32, 4, 64), 16),  # two heads of 64 queries in 128 rows
+        ((1, 32, 4, 17), 8),  # seven heads of 17, and the eighth
+        ((2, 5, 1, 33), 4),  # three and two
+        ((3, 4, 4, 1), 12),
+        ((1, 4, 2, 300), 12),  # each head has three tiles of its own
+    ],
+)
+def test_heads_that_share_a_key_head_share_tiles(sizes, tiles):
+    splitting = instance("split_d-sm90", 512, "fp16", "f32", ["90a"], Br=128, variant="splits")
+    assert packed_tiles(splitting, *sizes) == tiles
+
+
+@pytest.mark.parametrize(
+    "nheads_kv, seqlen_q, seqlen_k, splits",
+    [(4, 64, 32768, 4), (4, 17, 32768, 8), (32, 64, 32768, 2), (1, 64, 700, 3), (4, 64, 9, 1)],
+)
+def test_clusters_share_the_keys(emulator, nheads_kv, seqlen_q, seqlen_k, splits):
+    q, k = torch.zeros(1, 32, seqlen_q, 264).half(), torch.zeros(1, nheads_kv, seqlen_k, 264).half()
+    kernel = "split_d-sm90/d512/fp16/f32/splits"
+    ffpa.attention(q, k, k, enable_gqa=True, kernel=kernel)
+    assert emulator.launches[0][0] == kernel and emulator.splits == [splits]
 
 
 def test_other_kernels_split_nothing(emulator):

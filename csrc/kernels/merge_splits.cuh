@@ -1,7 +1,10 @@
-// Adds up what the splits of split_kv-sm80 left of each row of O.
+// Adds up what the splits of the keys left of each row of O (split_kv-sm80, and split_d-sm90 where
+// it splits them).
 //
-// A CTA takes 128 columns of one row, a lane four of them, a warp every eighth split. The order of
-// every sum is fixed, so that results repeat bit by bit.
+// A warp takes 128 columns of a row, a lane four of them, and of the splits all, or every second,
+// fourth or eighth: as many warps share a row as leave each four splits or more, since a CTA's
+// warps wait for memory together. The order of every sum is fixed, so that results repeat bit by
+// bit.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,13 +35,16 @@ __device__ __forceinline__ float split_weight(float2 state, float base) {
 
 template <class Kernel>
 __global__ void __launch_bounds__(32 * kMergeWarps)
-    split_kv_sm80_merge_kernel(const __grid_constant__ ForwardParams params) {
+    merge_splits_kernel(const __grid_constant__ ForwardParams params, int warps_per_row) {
   using Element = ffpa::Element<Kernel::dtype>;
   __shared__ float4 parts[kMergeWarps][32];
 
-  const int64_t row = blockIdx.x;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
+  const int64_t num_rows = int64_t{params.batch} * params.nheads_q * params.seqlen_q;
+  const int64_t own_row =
+      int64_t{blockIdx.x} * (kMergeWarps / warps_per_row) + warp / warps_per_row;
+  const int64_t row = min(own_row, num_rows - 1);  // so that all threads meet at the barrier
   const int column = blockIdx.y * kMergeColumns + 4 * lane;
   const int splits = params.splits;
   const float2* states = reinterpret_cast<const float2*>(params.split_state) + row * splits;
@@ -55,7 +61,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   float4 out = {};
   if (column < params.headdim_v) {
 #pragma unroll 4
-    for (int split = warp; split < splits; split += kMergeWarps) {
+    for (int split = warp % warps_per_row; split < splits; split += warps_per_row) {
       const float weight = split_weight(states[split], base);
       if (states[split].y == 0.0f) continue;  // its O was never written
       const float4 part = *reinterpret_cast<const float4*>(
@@ -68,9 +74,9 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   }
   parts[warp][lane] = out;
   __syncthreads();
-  if (warp != 0) return;
-  for (int other = 1; other < kMergeWarps; ++other) {
-    const float4 part = parts[other][lane];
+  if (warp % warps_per_row != 0 || own_row != row) return;
+  for (int other = 1; other < warps_per_row; ++other) {
+    const float4 part = parts[warp + other][lane];
     out = {out.x + part.x, out.y + part.y, out.z + part.z, out.w + part.w};
   }
 
@@ -89,11 +95,16 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
 
 template <class Kernel>
 cudaError_t launch_merge(const ForwardParams& params, cudaStream_t stream) {
+  constexpr int kSplitsPerWarp = 4;
+  int warps_per_row = 1;
+  while (warps_per_row < kMergeWarps && warps_per_row * kSplitsPerWarp < params.splits)
+    warps_per_row *= 2;
   const int64_t rows = int64_t{params.batch} * params.nheads_q * params.seqlen_q;
-  if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
-  const dim3 grid(static_cast<unsigned>(rows), ceil_div(params.headdim_v, kMergeColumns));
-  return launch_kernel(split_kv_sm80_merge_kernel<Kernel>, grid, 32 * kMergeWarps, 0, stream,
-                       params);
+  if (rows > INT32_MAX - kMergeWarps) return cudaErrorInvalidConfiguration;
+  const int ctas = ceil_div(static_cast<int>(rows), kMergeWarps / warps_per_row);
+  return launch_kernel(merge_splits_kernel<Kernel>,
+                       dim3(ctas, ceil_div(params.headdim_v, kMergeColumns)), 32 * kMergeWarps, 0,
+                       stream, params, warps_per_row);
 }
 
 }  // namespace ffpa
