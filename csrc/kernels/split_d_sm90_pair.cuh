@@ -76,7 +76,7 @@ struct SplitDSm90Pair {
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     PairParams pair;
-    pair.problem = problem_of<acc>(params, Br);
+    pair.problem = problem_of<typename Plan::QkSum>(params, Br);
     const TensorShape q_shape{params.batch, params.nheads_q, params.seqlen_q, params.headdim};
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status = make_piece_map(pair.q, dtype, params.q, q_shape, params.q_strides, Br,

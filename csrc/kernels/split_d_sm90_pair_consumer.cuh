@@ -8,6 +8,7 @@
 #include "kernels/split_d_sm90_query_fragments.cuh"
 #include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/cluster.cuh"
+#include "prim/opaque.cuh"
 #include "prim/wgmma.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
@@ -132,10 +133,10 @@ struct SplitDSm90PairConsumer {
   }
 
   // O += P·V over the peer's keys, with after(piece) after each piece. Fragments of P are read just
-  // before their use to save registers.
+  // before their use to save registers, and so is where they lie computed.
   template <class After>
   __device__ __forceinline__ void issue_peer_output(Output& output, const After& after) {
-    const int thread = threadIdx.x % kWarpgroupThreads;
+    const int thread = opaque(threadIdx.x) % kWarpgroupThreads;
     const auto peer = [&](int step) -> const uint32_t (&)[4] {
       return smem.peer_p[consumer][step][thread];
     };

@@ -45,6 +45,7 @@ struct SplitDSm90PairPlan {
   static constexpr int Bc = kConfig.Bc;
   static constexpr bool kMasks = kConfig.masks;
 
+  static constexpr int kSlots = kConfig.slots;
   static constexpr int kConsumers = 2;
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
   static constexpr int kProducerRegisters = 24;
@@ -85,10 +86,7 @@ struct SplitDSm90PairPlan {
   static constexpr int kQPieceBytes = Br * kQPieceColumns * 2;
   static constexpr int kQPieces = kQRegisterBoxes * kBoxColumns / kQPieceColumns;
   static_assert(kQPieceBytes <= kSlotBytes || kQPieces == 0, "half a box of Q must fit in a slot");
-  static_assert(kQPieces <= kConfig.slots,
-                "all pieces of Q are in the ring before any is given back");
   static_assert(Br == kConsumers * kWarpgroupRows, "two warpgroups of 64 rows");
-  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(kSideColumns <= 256 && kSideKeys % 16 == 0, "a piece takes one product a step");
@@ -118,7 +116,8 @@ struct SplitDSm90PairPlan {
   static constexpr int kPBytes = sizeof(Smem::peer_p) / kConsumers;
   static constexpr int kRowsBytes = sizeof(Smem::peer_sum) / kConsumers;
 
-  using Scores = Accumulator<QkSum<acc>, kKeys>;
+  using QkSum = ffpa::QkSum<acc, kMasks>;
+  using Scores = Accumulator<QkSum, kKeys>;
   using Weights = PackedScores<kKeys>;
   using Output = Accumulator<PvSum<acc>, kColumns>;
   using Position = RingPosition<kConfig.slots>;

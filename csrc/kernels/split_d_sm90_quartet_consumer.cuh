@@ -177,7 +177,7 @@ struct SplitDSm90QuartetConsumer {
   // Waits for Q, and gives it its factor, each consumer every other box.
   __device__ __forceinline__ void take_query() {
     smem.q_full.wait(round & 1, "consumer: Q full");
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
+    if constexpr (std::is_same_v<typename Plan::QkSum, __half>) {
       scale_query((Plan::kQBoxes + 1 - consumer) / 2, smem.q[consumer], 2 * Plan::kQBoxBytes,
                   params.problem.q_factor);
       named_barrier_sync(Plan::NamedBarrier::kQueryScaled, Plan::kConsumers * kWarpgroupThreads);

@@ -64,16 +64,18 @@ __device__ __forceinline__ void take_fragments(QueryFragments<Plan>& query, Cons
         load_fragment<Plan::kQPieceColumns>(query.reg[piece * kPieceSteps + i], rows, i);
       }
       consumer.position.advance();
-    }
-    // Without the fence a load may still wait for shared memory when its slot is written again: one
-    // tile in some 20,000 went wrong.
-    fence_async_proxy();
-    named_barrier_sync(Plan::NamedBarrier::kQueryTaken + consumer.consumer, kWarpgroupThreads);
+      const int taken = piece % Plan::kSlots + 1;
+      if (taken < Plan::kSlots && piece + 1 < Plan::kQPieces) continue;
+      // The ring is full of Q, or that was all of it. Without the fence a load may still wait for
+      // shared memory when its slot is written again: one tile in some 20,000 went wrong.
+      fence_async_proxy();
+      named_barrier_sync(Plan::NamedBarrier::kQueryTaken + consumer.consumer, kWarpgroupThreads);
 #pragma unroll
-    for (int age = Plan::kQPieces; age > 0; --age)
-      consumer.give_back(consumer.position.slot_before(age));
+      for (int age = taken; age > 0; --age)
+        consumer.give_back(consumer.position.slot_before(age));
+    }
 
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
+    if constexpr (std::is_same_v<typename Plan::QkSum, __half>) {
       scale_fragments(query.reg, consumer.params.problem.q_factor);
     }
   }

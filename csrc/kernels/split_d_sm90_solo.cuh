@@ -77,7 +77,7 @@ struct SplitDSm90Solo {
           make_piece_map(map, dtype, data, shape, strides, box_rows, kBoxColumns, Plan::kBoxes);
       if (status != cudaSuccess) return status;
     }
-    solo.problem = problem_of<acc>(params, Br);
+    solo.problem = problem_of<typename Plan::QkSum>(params, Br);
 
     int num_ctas;
     cudaError_t status = num_multiprocessors(num_ctas);
