@@ -75,17 +75,9 @@ struct SplitDSm90PairConsumer {
       for (int d = 0; d < kBoxColumns * Plan::kKBoxes; d += 16) {
         const int in_piece = d / kBoxColumns;
         const int box = i * Plan::kKBoxes + in_piece;
-        const int in_box = d % kBoxColumns * 2;
         if (box == Plan::kBoxes) break;
-        using Product = WgmmaInstruction<Plan::dtype, Plan::kKeys, false>;
-        const uint64_t k_step = k.at(in_piece * Plan::kKBoxBytes + in_box);
-        if (box < Plan::kQRegisterBoxes) {
-          Product::rs(scores.reg, query.reg[box * kBoxColumns / 16 + in_box / 32], k_step,
-                      i + d > 0);
-        } else {
-          Product::ss(scores.reg, q.at((box - Plan::kQRegisterBoxes) * Plan::kQBoxBytes + in_box),
-                      k_step, i + d > 0);
-        }
+        const int step = d % kBoxColumns / 16;
+        query.multiply(scores, q, box, step, k.at(in_piece * Plan::kKBoxBytes + step * 32));
       }
       piece_issued(before + i);
     }
