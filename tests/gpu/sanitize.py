@@ -98,7 +98,7 @@ KERNELS = (
     "ladder-1-base/d128/fp16/f32",
     "ladder-4-swizzle/d128/fp16/f32",
     "ladder-9-wide-warps/d128/fp16/f32",
-    "ladder-11-overlap/d128/fp16/f32",
+    "ladder-10-ring/d128/fp16/f32",
     "naive/d1024/fp16/f32",
     # what the ablation compares
     "split_d-sm80/d512/fp16/f32/padding",
