@@ -14,8 +14,8 @@
 //   O += peer's P(j)·V(j)              |
 //   maxima of the peer, P(j+1)         |
 //   drain, send P(j+1), rescale O      | the other warpgroup's products
-// At D = 640 in F32 and 896 in F16 there are no registers for S(j+1) beside P(j): own P(j)·V(j) comes
-// first there.
+// At D = 640 in F32 and 896 in F16 there are no registers for S(j+1) beside P(j): own P(j)·V(j)
+// comes first there.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -45,12 +45,12 @@ struct SplitDSm90PairPlan {
   static constexpr int Bc = kConfig.Bc;
   static constexpr bool kMasks = kConfig.masks;
 
-  static constexpr int kSlots = kConfig.slots;
   static constexpr int kConsumers = 2;
   static constexpr int num_threads = (1 + kConsumers) * kWarpgroupThreads;
   static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = 240;
 
+  static constexpr int kSlots = kConfig.slots;
   static constexpr int kKeys = Bc / kPairCtas;          // whose scores a CTA computes in a step
   static constexpr int kColumns = headdim / kPairCtas;  // of O that a CTA owns
 
@@ -94,19 +94,19 @@ struct SplitDSm90PairPlan {
   // How many pieces the tensor cores may be behind the one being issued.
   static constexpr int kBehind = kConfig.behind;
   static constexpr bool kOwnFirst = kConfig.own_first;
-  static_assert(kConfig.slots >= kBehind + 2, "the ring needs pieces to come beside those in use");
+  static_assert(kSlots >= kBehind + 2, "the ring needs pieces to come beside those in use");
   static_assert(kBehind <= kVPieces,
                 "the scores have to be done when V of one CTA's keys is issued");
 
   struct Smem {
     alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];
-    alignas(1024) uint8_t ring[kConfig.slots][kSlotBytes];
+    alignas(1024) uint8_t ring[kSlots][kSlotBytes];
     alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
     float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
     float2 peer_sum[kConsumers][kWarpgroupRows / 2];
     Barrier q_full;
     Barrier q_free;
-    Ring<kConfig.slots> pieces;
+    Ring<kSlots> pieces;
     Barrier max_full[2][kConsumers];  // the peer's maxima have arrived
     Barrier sum_full[kConsumers];     // the peer's row sums have arrived
     Barrier p_full[kConsumers];       // the peer's P has arrived
@@ -120,7 +120,7 @@ struct SplitDSm90PairPlan {
   using Scores = Accumulator<QkSum, kKeys>;
   using Weights = PackedScores<kKeys>;
   using Output = Accumulator<PvSum<acc>, kColumns>;
-  using Position = RingPosition<kConfig.slots>;
+  using Position = RingPosition<kSlots>;
 
   struct NamedBarrier {
     static constexpr int kQueryScaled = 1;  // + consumer: its rows of Q have their factor
