@@ -5,7 +5,7 @@
 //   solo     one CTA has Br query rows and all of O; up to D = 320
 //   pair     a cluster of two CTAs has 128 query rows; each CTA computes the scores of half the
 //            keys and owns half the columns of O; as long as Q and O of 128 rows fit: up to
-//            D = 640 with O in F32, 832 in F16
+//            D = 640 with O in F32, 896 in F16
 //   quartet  the four warpgroups of such a cluster share 64 rows; each computes the scores of a
 //            quarter of the keys and owns a quarter of the columns of O; above
 // The registers decide: O in F32 takes D / 2 of a thread's 240 at 64 rows a warpgroup.

@@ -47,8 +47,9 @@ struct SplitDSm90Config {
 template <Acc kAcc>
 constexpr bool kSupported = kAcc == Acc::f32 || kAcc == Acc::f16 || kAcc == Acc::qk32_pv16;
 
-template <Acc kAcc>
-using QkSum = std::conditional_t<kAcc == Acc::f16, __half, float>;
+// What a mask adds would be lost to the rounding of F16 scores: kernels that take one sum S in F32.
+template <Acc kAcc, bool kMasks>
+using QkSum = std::conditional_t<kAcc == Acc::f16 && !kMasks, __half, float>;
 template <Acc kAcc>
 using PvSum = std::conditional_t<kAcc == Acc::f16 || kAcc == Acc::qk32_pv16, __half, float>;
 
@@ -111,9 +112,9 @@ struct SplitDSm90Problem {
 
 // F16 scores could overflow before the scale shrinks them, so that Q takes the scale's power of two
 // first, which rounds only subnormals.
-template <Acc kAcc>
+template <class QkSum>
 SplitDSm90Problem problem_of(const ForwardParams& params, int tile_rows) {
-  const bool f16_scores = std::is_same_v<QkSum<kAcc>, __half>;
+  const bool f16_scores = std::is_same_v<QkSum, __half>;
   const int exponent = f16_scores ? std::clamp(std::ilogb(params.scale_log2), -14, 0) : 0;
   const float score_scale_log2 = std::ldexp(params.scale_log2, -exponent);
   return {tile_order(params, tile_rows),

@@ -14,7 +14,8 @@
 //   O += peer's P(j)·V(j)              |
 //   maxima of the peer, P(j+1)         |
 //   drain, send P(j+1), rescale O      | the other warpgroup's products
-// At D = 640 in F32 there are no registers for S(j+1) beside P(j): own P(j)·V(j) comes first there.
+// At D = 640 in F32 and 896 in F16 there are no registers for S(j+1) beside P(j): own P(j)·V(j)
+// comes first there.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -77,7 +78,7 @@ struct SplitDSm90Pair {
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     PairParams pair;
-    pair.problem = problem_of<acc>(params, Br);
+    pair.problem = problem_of<typename Plan::QkSum>(params, Br);
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status =
         make_query_map<Plan>(pair.q, pair.problem, params, kBoxColumns, Plan::kQBoxes);

@@ -9,6 +9,7 @@
 #include "kernels/split_d_sm90_query_rows.cuh"
 #include "kernels/split_d_sm90_store_split.cuh"
 #include "prim/cluster.cuh"
+#include "prim/opaque.cuh"
 #include "prim/wgmma.cuh"
 #include "tile/warpgroup_softmax.cuh"
 
@@ -75,17 +76,9 @@ struct SplitDSm90PairConsumer {
       for (int d = 0; d < kBoxColumns * Plan::kKBoxes; d += 16) {
         const int in_piece = d / kBoxColumns;
         const int box = i * Plan::kKBoxes + in_piece;
-        const int in_box = d % kBoxColumns * 2;
         if (box == Plan::kBoxes) break;
-        using Product = WgmmaInstruction<Plan::dtype, Plan::kKeys, false>;
-        const uint64_t k_step = k.at(in_piece * Plan::kKBoxBytes + in_box);
-        if (box < Plan::kQRegisterBoxes) {
-          Product::rs(scores.reg, query.reg[box * kBoxColumns / 16 + in_box / 32], k_step,
-                      i + d > 0);
-        } else {
-          Product::ss(scores.reg, q.at((box - Plan::kQRegisterBoxes) * Plan::kQBoxBytes + in_box),
-                      k_step, i + d > 0);
-        }
+        const int step = d % kBoxColumns / 16;
+        query.multiply(scores, q, box, step, k.at(in_piece * Plan::kKBoxBytes + step * 32));
       }
       piece_issued(before + i);
     }
@@ -133,10 +126,10 @@ struct SplitDSm90PairConsumer {
   }
 
   // O += P·V over the peer's keys, with after(piece) after each piece. Fragments of P are read just
-  // before their use to save registers.
+  // before their use to save registers, and so is where they lie computed.
   template <class After>
   __device__ __forceinline__ void issue_peer_output(Output& output, const After& after) {
-    const int thread = threadIdx.x % kWarpgroupThreads;
+    const int thread = opaque(threadIdx.x) % kWarpgroupThreads;
     const auto peer = [&](int step) -> const uint32_t (&)[4] {
       return smem.peer_p[consumer][step][thread];
     };

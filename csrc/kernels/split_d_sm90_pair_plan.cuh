@@ -51,6 +51,7 @@ struct SplitDSm90PairPlan {
   static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = 240;
 
+  static constexpr int kSlots = kConfig.slots;
   static constexpr int kKeys = Bc / kPairCtas;          // whose scores a CTA computes in a step
   static constexpr int kColumns = headdim / kPairCtas;  // of O that a CTA owns
 
@@ -86,10 +87,7 @@ struct SplitDSm90PairPlan {
   static constexpr int kQPieceBytes = Br * kQPieceColumns * 2;
   static constexpr int kQPieces = kQRegisterBoxes * kBoxColumns / kQPieceColumns;
   static_assert(kQPieceBytes <= kSlotBytes || kQPieces == 0, "half a box of Q must fit in a slot");
-  static_assert(kQPieces <= kConfig.slots,
-                "all pieces of Q are in the ring before any is given back");
   static_assert(Br == kConsumers * kWarpgroupRows, "two warpgroups of 64 rows");
-  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(kSideColumns <= 256 && kSideKeys % 16 == 0, "a piece takes one product a step");
@@ -97,19 +95,19 @@ struct SplitDSm90PairPlan {
   // How many pieces the tensor cores may be behind the one being issued.
   static constexpr int kBehind = kConfig.behind;
   static constexpr bool kOwnFirst = kConfig.own_first;
-  static_assert(kConfig.slots >= kBehind + 2, "the ring needs pieces to come beside those in use");
+  static_assert(kSlots >= kBehind + 2, "the ring needs pieces to come beside those in use");
   static_assert(kBehind <= kVPieces,
                 "the scores have to be done when V of one CTA's keys is issued");
 
   struct Smem {
     alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];
-    alignas(1024) uint8_t ring[kConfig.slots][kSlotBytes];
+    alignas(1024) uint8_t ring[kSlots][kSlotBytes];
     alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
     float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
     float2 peer_sum[kConsumers][kWarpgroupRows / 2];
     Barrier q_full;
     Barrier q_free;
-    Ring<kConfig.slots> pieces;
+    Ring<kSlots> pieces;
     Barrier max_full[2][kConsumers];  // the peer's maxima have arrived
     Barrier sum_full[kConsumers];     // the peer's row sums have arrived
     Barrier p_full[kConsumers];       // the peer's P has arrived
@@ -119,10 +117,11 @@ struct SplitDSm90PairPlan {
   static constexpr int kPBytes = sizeof(Smem::peer_p) / kConsumers;
   static constexpr int kRowsBytes = sizeof(Smem::peer_sum) / kConsumers;
 
-  using Scores = Accumulator<QkSum<acc>, kKeys>;
+  using QkSum = ffpa::QkSum<acc, kMasks>;
+  using Scores = Accumulator<QkSum, kKeys>;
   using Weights = PackedScores<kKeys>;
   using Output = Accumulator<PvSum<acc>, kColumns>;
-  using Position = RingPosition<kConfig.slots>;
+  using Position = RingPosition<kSlots>;
 
   struct NamedBarrier {
     static constexpr int kQueryScaled = 1;  // + consumer: its rows of Q have their factor

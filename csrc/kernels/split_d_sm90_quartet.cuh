@@ -77,7 +77,7 @@ struct SplitDSm90Quartet {
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     QuartetParams quartet;
-    quartet.problem = problem_of<acc>(params, Br);
+    quartet.problem = problem_of<typename Plan::QkSum>(params, Br);
     const TensorShape kv_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     cudaError_t status =
         make_query_map<Plan>(quartet.q, quartet.problem, params, kBoxColumns, Plan::kQBoxes);

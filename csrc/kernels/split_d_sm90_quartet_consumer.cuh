@@ -73,15 +73,8 @@ struct SplitDSm90QuartetConsumer {
       const auto k = sum_along_rows(next_piece("consumer: K piece full"));
       wgmma_fence();
 #pragma unroll
-      for (int d = 0; d < kBoxColumns; d += 16) {
-        using Product = WgmmaInstruction<Plan::dtype, Plan::kKeys, false>;
-        if (i < Plan::kQRegisterBoxes) {
-          Product::rs(scores.reg, query.reg[(i * kBoxColumns + d) / 16], k.at(d * 2), i + d > 0);
-        } else {
-          Product::ss(scores.reg, q.at((i - Plan::kQRegisterBoxes) * Plan::kQBoxBytes + d * 2),
-                      k.at(d * 2), i + d > 0);
-        }
-      }
+      for (int step = 0; step < kBoxColumns / 16; ++step)
+        query.multiply(scores, q, i, step, k.at(step * 32));
       piece_issued(i > 0);
     }
   }
@@ -178,7 +171,7 @@ struct SplitDSm90QuartetConsumer {
   // Waits for Q, and gives it its factor, each consumer every other box.
   __device__ __forceinline__ void take_query() {
     smem.q_full.wait(round & 1, "consumer: Q full");
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
+    if constexpr (std::is_same_v<typename Plan::QkSum, __half>) {
       scale_query((Plan::kQBoxes + 1 - consumer) / 2, smem.q[consumer], 2 * Plan::kQBoxBytes,
                   params.problem.q_factor);
       named_barrier_sync(Plan::NamedBarrier::kQueryScaled, Plan::kConsumers * kWarpgroupThreads);

@@ -60,7 +60,6 @@ struct SplitDSm90QuartetPlan {
   static constexpr int kVPieceBytes = kVBoxes * kVBoxBytes;
   static constexpr int kSlotBytes = kKPieceBytes > kVPieceBytes ? kKPieceBytes : kVPieceBytes;
   static_assert(Br == kWarpgroupRows, "all members have the same 64 rows");
-  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(kQBoxBytes <= kSlotBytes, "a box of Q must fit in a slot");
@@ -83,7 +82,8 @@ struct SplitDSm90QuartetPlan {
   static constexpr int kPBytes = sizeof(Smem::p) / kQuartetMembers;
   static constexpr int kRowsBytes = sizeof(Smem::rows) / 2;
 
-  using Scores = Accumulator<QkSum<acc>, kKeys>;
+  using QkSum = ffpa::QkSum<acc, kMasks>;
+  using Scores = Accumulator<QkSum, kKeys>;
   using Weights = PackedScores<kKeys>;
   using Output = Accumulator<PvSum<acc>, kColumns>;
   using Position = RingPosition<kSlots>;

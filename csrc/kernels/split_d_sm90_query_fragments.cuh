@@ -12,15 +12,16 @@
 #include "kernels/split_d_sm90_common.cuh"
 #include "prim/ldmatrix.cuh"
 #include "prim/mbarrier.cuh"
+#include "prim/wgmma.cuh"
 
 namespace ffpa {
 
-// A warpgroup's A operand of 16 columns, step `step` of a box of its 64 rows in shared memory: each
-// warp's own 16 rows.
-template <int kBoxColumns>
+// A warpgroup's A operand of 16 columns, step `step` of kColumns of its 64 rows in shared memory:
+// each warp's own 16 rows.
+template <int kColumns>
 __device__ __forceinline__ void load_fragment(uint32_t (&fragment)[4], const uint8_t* rows,
                                               int step) {
-  constexpr int kRowBytes = kBoxColumns * 2;
+  constexpr int kRowBytes = kColumns * 2;
   const int row = threadIdx.x % kWarpgroupThreads / 32 * 16 + threadIdx.x % 16;
   const int chunk = 2 * step + threadIdx.x % 32 / 16;
   // The unit's swizzles: 8 chunks of 16 bytes by eight rows, or 4 by eight rows in pairs.
@@ -33,6 +34,21 @@ template <class Plan>
 struct QueryFragments {
   static constexpr int kSteps = Plan::kQRegisterBoxes * kBoxColumns / 16;
   uint32_t reg[kSteps > 0 ? kSteps : 1][4];
+
+  // Issues S += Q·Kᵀ for 16 columns, from step `step` of box `box` on; `rest` has the boxes that
+  // are not kept here.
+  template <class Scores>
+  __device__ __forceinline__ void multiply(Scores& scores, const SmemMatrix<kBoxColumns>& rest,
+                                           int box, int step, uint64_t k) const {
+    using Product = WgmmaInstruction<Plan::dtype, Plan::kKeys, false>;
+    const bool add = box + step > 0;
+    if (box < Plan::kQRegisterBoxes) {
+      Product::rs(scores.reg, reg[box * kBoxColumns / 16 + step], k, add);
+    } else {
+      Product::ss(scores.reg, rest.at((box - Plan::kQRegisterBoxes) * Plan::kQBoxBytes + step * 32),
+                  k, add);
+    }
+  }
 };
 
 template <int kSteps>
@@ -75,16 +91,18 @@ __device__ __forceinline__ void take_fragments(QueryFragments<Plan>& query, Cons
         }
       }
       consumer.position.advance();
-    }
-    // Without the fence a load may still wait for shared memory when its slot is written again: one
-    // tile in some 20,000 went wrong.
-    fence_async_proxy();
-    named_barrier_sync(Plan::NamedBarrier::kQueryTaken + consumer.consumer, kWarpgroupThreads);
+      const int taken = piece % Plan::kSlots + 1;
+      if (taken < Plan::kSlots && piece + 1 < Plan::kQPieces) continue;
+      // The ring is full of Q, or that was all of it. Without the fence a load may still wait for
+      // shared memory when its slot is written again: one tile in some 20,000 went wrong.
+      fence_async_proxy();
+      named_barrier_sync(Plan::NamedBarrier::kQueryTaken + consumer.consumer, kWarpgroupThreads);
 #pragma unroll
-    for (int age = Plan::kQPieces; age > 0; --age)
-      consumer.give_back(consumer.position.slot_before(age));
+      for (int age = taken; age > 0; --age)
+        consumer.give_back(consumer.position.slot_before(age));
+    }
 
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
+    if constexpr (std::is_same_v<typename Plan::QkSum, __half>) {
       scale_fragments(query.reg, consumer.params.problem.q_factor);
     }
   }

@@ -28,7 +28,7 @@ struct QueryRows {
   // Waits for Q, and gives it its factor.
   __device__ __forceinline__ void take(uint32_t round, float factor) const {
     smem.q_full.wait(round & 1, "consumer: Q full");
-    if constexpr (std::is_same_v<QkSum<Plan::acc>, __half>) {
+    if constexpr (std::is_same_v<typename Plan::QkSum, __half>) {
       scale_query(sizeof(smem.q) / Plan::kQBoxBytes, begin(), Plan::kQBoxBytes, factor);
       named_barrier_sync(Plan::NamedBarrier::kQueryScaled + consumer, kWarpgroupThreads);
     }

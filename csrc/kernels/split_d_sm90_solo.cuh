@@ -60,7 +60,7 @@ struct SplitDSm90Solo {
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     SoloParams solo;
-    solo.problem = problem_of<acc>(params, Br);
+    solo.problem = problem_of<typename Plan::QkSum>(params, Br);
     const TensorShape k_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim};
     const TensorShape v_shape{params.batch, params.nheads_kv, params.seqlen_k, params.headdim_v};
     cudaError_t status =

@@ -37,7 +37,6 @@ struct SplitDSm90SoloPlan {
   static constexpr int kQBoxBytes = Br * kBoxColumns * 2;
   static constexpr int kKvBoxBytes = Bc * kBoxColumns * 2;
   static constexpr int kBlockBytes = kBoxes * kKvBoxBytes;
-  static_assert(!kMasks || acc == Acc::f32, "masks are added to F32 scores");
   static_assert(kSupported<acc>, "split_d-sm90 accumulates in f32, f16 or qk32_pv16");
   static_assert(headdim % kBoxColumns == 0, "the compiled headdim must be a multiple of 64");
   static_assert(Br % kWarpgroupRows == 0, "Br must be a multiple of a warpgroup's 64 rows");
@@ -66,7 +65,8 @@ struct SplitDSm90SoloPlan {
   static constexpr int kFirstColumns = headdim <= 256 ? headdim : ceil_div(kBoxes, 2) * kBoxColumns;
   static constexpr int kLastColumns = headdim - kFirstColumns;
 
-  using Scores = Accumulator<QkSum<acc>, Bc>;
+  using QkSum = ffpa::QkSum<acc, kMasks>;
+  using Scores = Accumulator<QkSum, Bc>;
   using Weights = PackedScores<Bc>;
   using Output = Accumulator<PvSum<acc>, headdim>;
   using Position = RingPosition<kConfig.slots>;

@@ -81,6 +81,24 @@ def test_the_readmes_table_has_an_answer_for_every_call():
 
 def test_f16_sums_take_a_mask_in_little_shared_memory():
     """What fits into 99 KiB is known only once it is compiled, so by its name."""
-    little = [i for i in SHIPPED if i["variant"] == "masked99"]
-    wide = [i for i in SHIPPED if i["variant"] == "masked" and i["acc"] == "f16"]
+    ampere = [i for i in SHIPPED if i["id"] == "split_d-sm80" and i["acc"] == "f16"]
+    little = [i for i in ampere if i["variant"] == "masked99"]
+    wide = [i for i in ampere if i["variant"] == "masked"]
+    assert wide
     assert {i["headdim"] for i in little} == {i["headdim"] for i in wide if i["headdim"] > 128}
+
+
+@pytest.mark.parametrize("headdim", range(8, 1025, 8))
+def test_hopper_takes_a_mask_with_either_sum(headdim):
+    def chosen(acc, seqlen_k=16384):
+        problem = Problem(
+            dtype="fp16", acc=acc, headdim=headdim, masked=True, seqlen_q=8192, seqlen_k=seqlen_k,
+            batch=2, nheads_q=16, nheads_kv=4,
+        )  # fmt: skip
+        return find(problem, HOPPER, instances=SHIPPED).instance
+
+    wide, narrow = chosen("f32"), chosen("f16")
+    assert narrow["name"] == wide["name"].replace("/f32/", "/f16/")
+    assert narrow["id"] == "split_d-sm90" and narrow["masks"]
+    # Sums of more keys than that could stall there.
+    assert chosen("f16", narrow["max_seqlen_k"] + 1)["id"] == "split_d-sm80"

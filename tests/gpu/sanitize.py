@@ -55,10 +55,15 @@ KERNELS = (
     "split_d-sm90/d128/fp16/f32/masked",
     "split_d-sm90/d512/fp16/f32/masked",
     "split_d-sm90/d1024/fp16/f32/masked",
+    "split_d-sm90/d128/fp16/f16/masked",
+    "split_d-sm90/d512/fp16/f16/masked",
+    "split_d-sm90/d1024/fp16/f16/masked",
     "split_d-sm80/d512/fp16/f32/masked",
     "split_d-sm80/d512/fp16/f16/masked",
     "split_d-sm80/d512/fp16/f16/masked99",
-    # a pair's side pieces, small pieces, its own half first; no box of Q in registers
+    # a pair's side pieces, small pieces, its own half first; more of Q than slots, none of it in
+    # registers
+    "split_d-sm90/d896/fp16/f16",
     "split_d-sm90/d832/fp16/f16",
     "split_d-sm90/d704/fp16/f16",
     "split_d-sm90/d576/fp16/f32",
@@ -96,7 +101,7 @@ KERNELS = (
     "ladder-1-base/d128/fp16/f32",
     "ladder-4-swizzle/d128/fp16/f32",
     "ladder-9-wide-warps/d128/fp16/f32",
-    "ladder-11-overlap/d128/fp16/f32",
+    "ladder-10-ring/d128/fp16/f32",
     "naive/d1024/fp16/f32",
     # what the ablation compares
     "split_d-sm80/d512/fp16/f32/padding",

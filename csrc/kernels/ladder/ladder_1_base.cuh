@@ -9,7 +9,7 @@
 //
 // Expected   An N x N matrix that is never written; half of the official kernel's speed.
 //
-// Brought    49 to 51 % of FlashAttention-2 (H200, fp16, N = 1024 to 8192; so in the other steps).
+// Brought    Half of FlashAttention-2's rate (H200, fp16, N = 1024 to 8192; so in the other steps).
 //
 // Limit      Shared memory: every read of K and V takes two turns (bank conflicts). And tiles pass
 //            through registers while nothing else happens.

@@ -5,7 +5,8 @@
 //
 // Expected   What step 2 waited for its copies, as far as the other CTAs did not hide it.
 //
-// Brought    52 to 54 % of FlashAttention-2: three CTAs an SM had hidden most of it.
+// Brought    A few per cent: just above half of FlashAttention-2's rate. Three CTAs an SM had
+//            hidden most of it.
 //
 // Limit      Bank conflicts: shared memory is busy all the time, half of it for nothing.
 #pragma once

@@ -5,9 +5,9 @@
 //
 // Expected   Half of the traffic from L2.
 //
-// Brought    75 to 81 % of FlashAttention-2: a loss. Q, O and S of 16 rows take so many registers
-//            that one such CTA fills an SM: 8 warps instead of 12, and all wait at the same
-//            barriers.
+// Brought    A loss of a fifth: three quarters of FlashAttention-2's rate, and a little more at
+//            N = 8192. Q, O and S of 16 rows take so many registers that one such CTA fills an SM:
+//            8 warps instead of 12, and all wait at the same barriers.
 //
 // Limit      Latency; and shared memory as before, since a warp still has 16 rows.
 #pragma once

@@ -3,7 +3,6 @@
 // summed over its four lanes once, at the end; O is rescaled only when a maximum has grown by 2^8.
 #pragma once
 
-#include "prim/mma_sm80.cuh"
 #include "tile/warp_softmax.cuh"
 
 namespace ffpa {
@@ -20,17 +19,11 @@ struct LazySoftmax : WarpSoftmax<kRowTiles, 8> {
   // Scores become P; returns whether O has to be rescaled.
   template <int kColumnTiles>
   __device__ __forceinline__ bool update(Scores<kRowTiles, kColumnTiles>& scores) {
-    const bool moves = move(scores);
-    this->exponentiate(scores, scale_log2);
-    return moves;
-  }
-
-  // The first half of that: moves the bases.
-  template <int kColumnTiles>
-  __device__ __forceinline__ bool move(const Scores<kRowTiles, kColumnTiles>& scores) {
     PerRow<kRowTiles> maxima;
     row_maxima<kRowTiles, kColumnTiles>(scores, maxima);
-    return this->move_base(maxima, scale_log2, factor);
+    const bool moves = this->move_base(maxima, scale_log2, factor);
+    this->exponentiate(scores, scale_log2);
+    return moves;
   }
 
   // After the last tile: sums of whole rows.
@@ -45,32 +38,6 @@ struct LazySoftmax : WarpSoftmax<kRowTiles, 8> {
 
   __device__ __forceinline__ float log_sum_exp(int r, int h) const {
     return ffpa::log_sum_exp(this->base[r][h], this->sum[r][h]);
-  }
-};
-
-// P as A operand that is computed as the products ask for it: 16 keys' exponentials beside the
-// products of the 16 keys before.
-template <class Element, int kRowTiles, int kColumnTiles>
-struct LazyWeights {
-  static constexpr int kSteps = kColumnTiles / 2;
-  const Scores<kRowTiles, kColumnTiles>& scores;
-  LazySoftmax<kRowTiles>& softmax;
-
-  __device__ __forceinline__ void load(uint32_t (&a)[kRowTiles][4], int k) const {
-    Scores<kRowTiles, 2> weights;
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        weights[r][i / 4][i / 2 % 2][i % 2] = scores[r][2 * k + i / 4][i / 2 % 2][i % 2];
-    }
-    softmax.exponentiate(weights, softmax.scale_log2);
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        a[r][i] = pack_pair<Element>(weights[r][i / 2][i % 2][0], weights[r][i / 2][i % 2][1]);
-    }
   }
 };
 
