@@ -13,7 +13,7 @@ from ffpa.problem import Problem
 KERNEL = "split_kv-sm80"
 MIN_KEYS = 64  # of a split: with fewer, merging costs more than it saves
 MIN_KEYS_OF_WIDE_TILES = 256  # of a split of other kernels
-MERGE_KEYS = 512  # that such a kernel computes in the time of merging
+MERGE_KEYS = 512  # that a tile of theirs gets through while splits are merged
 ROW_TILE = 16  # the smallest tile of rows of KERNEL
 
 
