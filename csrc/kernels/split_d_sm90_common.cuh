@@ -72,6 +72,12 @@ struct SplitDSm90Problem {
     const int last_row = min(tile.first_row + order.tile_rows, seqlen_q) - 1;
     return key_blocks(tile.first_row, last_row, block_keys, seqlen_k, diagonal);
   }
+
+  // Whether a row of the tile must not see some key before `end`: KeyBlocks::unmasked, anew in each
+  // step, so that it holds no register through the products.
+  __device__ __forceinline__ bool hides_before(int end, const QueryTile& tile) const {
+    return min(seqlen_k, opaque(tile.first_row) + diagonal + 1) < end;
+  }
 };
 
 // F16 scores could overflow before the scale shrinks them, so that Q takes the scale's power of two
