@@ -108,6 +108,12 @@ struct SplitDSm90Problem {
       return AllKeys{blocks.count, blocks.unmasked};
     }
   }
+
+  // Whether a row of the tile must not see some key before `end`: KeyBlocks::unmasked, anew in each
+  // step, so that it holds no register through the products.
+  __device__ __forceinline__ bool hides_before(int end, const QueryTile& tile) const {
+    return min(seqlen_k, opaque(tile.first_row) + diagonal + 1) < end;
+  }
 };
 
 // F16 scores could overflow before the scale shrinks them, so that Q takes the scale's power of two

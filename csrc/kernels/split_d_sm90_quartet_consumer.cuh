@@ -202,7 +202,7 @@ struct SplitDSm90QuartetConsumer {
     drain(scores);
     if (block == blocks.first) query_rows.give_back();
     mask_scores<Plan>(scores, problem, tile, tile.first_row, block * Plan::Bc + own_keys,
-                      block >= blocks.unmasked);
+                      problem.hides_before((block + 1) * Plan::Bc, tile));
     row_max(scores, max);
     send_rows(max);
     take_maxima(max);
@@ -218,7 +218,7 @@ struct SplitDSm90QuartetConsumer {
       pin(scores);
       if (block == blocks.first + 1) query_rows.give_back();
       mask_scores<Plan>(scores, problem, tile, tile.first_row, (block - 1) * Plan::Bc + own_keys,
-                        block - 1 >= blocks.unmasked);
+                        problem.hides_before(block * Plan::Bc, tile));
       row_max(scores, max);
       send_rows(max);
       issue_others_output(output);
