@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ffpa import build_info, kernels
-from ffpa_build.build_info import counted
+from ffpa_build.build_info import described
 from ffpa_build.sources import checks_hash
 
 
@@ -39,7 +39,7 @@ def pytest_report_header():
         info = build_info()
     except ImportError as error:
         return f"ffpa: {error}"
-    return f"ffpa: {counted(len(info['kernels']), info['kernel_filter'])}"
+    return f"ffpa: {described(info)}"
 
 
 def pytest_collection_modifyitems(items):

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from .flags import NVCC_FLAGS
+from .flags import nvcc_flags
 
 SUFFIXES = {".h", ".cuh", ".cu", ".cpp", ".toml"}
 
@@ -27,13 +27,14 @@ def source_files(root: Path) -> list[Path]:
     return sorted(path for path in (root / "csrc").rglob("*") if path.suffix in SUFFIXES)
 
 
-def source_hash(root: Path) -> str:
+def source_hash(root: Path, debug_barriers: bool = False) -> str:
     """SHA-256 (hex) over the paths and contents of csrc/ and the nvcc flags of the tree `root`.
 
-    Architectures, compiler version and paths do not count: they are recorded beside the hash.
+    Architectures, compiler version and paths do not count: they are recorded beside the hash. A
+    debug build has a hash of its own, so that its rows are stale wherever others are not.
     """
     digest = _of_files(root, source_files(root))
-    digest.update("\0".join(NVCC_FLAGS).encode())
+    digest.update("\0".join(nvcc_flags(debug_barriers)).encode())
     return digest.hexdigest()
 
 

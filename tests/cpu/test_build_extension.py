@@ -204,6 +204,31 @@ def test_a_part_of_the_kernels_can_be_built(extension, tree):
     assert info["kernel_filter"] == ["*/d128/*"]
 
 
+def test_a_debug_build_can_be_told_from_others(extension, tree):
+    """A wait on a barrier has its limit and its print in it, and its rows another hash."""
+    plain = build_info.read(extension)
+    waiting = KERNEL.replace(
+        "  __syncthreads();",
+        '  __shared__ Barrier full;\n  full.wait(0, "consumer for K");\n  __syncthreads();',
+    )
+    header = tree / "csrc/kernels/toy.cuh"
+    header.write_text(waiting.replace("launch.cuh", 'launch.cuh"\n#include "prim/mbarrier.cuh'))
+    try:
+        assert build(tree).returncode == 0
+        content, sources = extension.read_bytes(), source_hash(tree)
+        assert b"hangs: %s" not in content and b"consumer for K" not in content
+        done = build(tree, FFPA_DEBUG_BARRIERS="1")
+    finally:
+        header.write_text(KERNEL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kernels, for debugging: FFPA_DEBUG_BARRIERS=1, 2 at a time" in done.stdout
+    content, info = extension.read_bytes(), build_info.read(extension)
+    assert b"hangs: %s" in content and b"consumer for K" in content
+    assert info["debug_barriers"] and not plain["debug_barriers"]
+    assert info["flags"] == [*plain["flags"], "-DFFPA_DEBUG_BARRIERS"]
+    assert info["source_hash"] != sources
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -143,7 +143,5 @@ def test_every_call_is_the_definition(
             out[known].double(), exact[known], rtol=tolerance, atol=tolerance
         )
     lse_tolerance = 1e-3 if acc in ("f32", "qk32_pv16") else 5e-2 * spread
-    torch.testing.assert_close(
-        lse[known].double(), exact_lse[known], rtol=1e-5, atol=lse_tolerance
-    )
+    torch.testing.assert_close(lse[known].double(), exact_lse[known], rtol=1e-5, atol=lse_tolerance)
     assert out.isfinite().all()
