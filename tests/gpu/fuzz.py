@@ -33,6 +33,11 @@ from ffpa_build.sources import checks_hash
 
 LENGTHS = [1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 128, 129, 257, 500]
 ACCS = ["f32"] * 5 + ["f16", "qk32_pv16", "qk16_pv32", "f16f32"]
+MASKS = ["bool", "F32", "element", "keys"]
+FAULTS = [
+    "dtype", "mixed", "headdim", "heads", "lengths", "strides", "address", "mask", "device", "rank",
+    "empty", "scale",
+]  # fmt: skip
 
 
 class WrongError(Exception):
@@ -112,12 +117,8 @@ class Call:
         self.acc = rng.choice(ACCS)
         self.kernel = rng.choice(["auto"] * 4 + sorted({i["id"] for i in INSTANCES}))
         self.scale = rng.choice([None] * 4 + [0.1, -0.1, 0.0])
-        self.mask = rng.choice([None] * 3 + ["bool", "F32", "element", "keys"])
-        self.fault = rng.choice(
-            [None] * 32
-            + ["dtype", "mixed", "headdim", "heads", "lengths", "strides", "address", "mask"]
-            + ["device", "rank", "empty", "scale"]
-        )
+        self.mask = rng.choice([None] * 3 + MASKS)
+        self.fault = rng.choice([None] * 32 + FAULTS)
         self.values = rng.randrange(2**31)
         self.blind = rng.random() < 0.25
         if not self.blind:
