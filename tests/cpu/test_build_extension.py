@@ -229,6 +229,21 @@ def test_a_debug_build_can_be_told_from_others(extension, tree):
     assert info["source_hash"] != sources
 
 
+def test_a_kernel_compiled_for_debugging_names_each_of_its_waits(tree, tmp_path):
+    """The pair of split_d-sm90: a producer and consumers, and two CTAs that wait for each other."""
+    root = tmp_path / "tree"
+    shutil.copytree(tree, root, ignore=shutil.ignore_patterns("build", "csrc", "*.so"))
+    shutil.copytree(ROOT / "csrc", root / "csrc")
+    name = "split_d-sm90/d512/fp16/f32"
+    done = build(root, FFPA_DEBUG_BARRIERS="1", FFPA_KERNELS=name, FFPA_CUDA_ARCHS="90a")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (root / "src/ffpa").glob("_C*.so")
+    assert list(build_info.read(path)["kernels"]) == [name]
+    content = path.read_bytes()
+    for told in (b"hangs: %s", b"producer: ring slot free", b"consumer: K piece full"):
+        assert told in content, told
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
