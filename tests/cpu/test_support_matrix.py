@@ -15,6 +15,7 @@ from ffpa.report.matrix import CALLS, DEVICES, as_compiled, matrix_block, smem_b
 from ffpa.support import AUTO_ORDER, FEW_QUERIES, find
 from ffpa_build import manifest
 
+HOPPER, *_ = DEVICES.values()
 SMEM_BYTES = json.loads(matrix.SMEM.read_text())
 SHIPPED = [
     as_compiled(instance, SMEM_BYTES[instance.name])
