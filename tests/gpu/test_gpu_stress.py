@@ -8,12 +8,12 @@ import time
 
 import pytest
 import torch
-from ffpa.split_kv import KERNEL as SPLIT_KV
-from ffpa.split_kv import splits_of
 from harness import DEVICE, DTYPES, INSTANCES, normal, over, sample, stand_ins
 
 from ffpa.attention import launch
 from ffpa.problem import mask_diagonal
+from ffpa.split_keys import KERNEL as SPLIT_KV
+from ffpa.split_keys import splits_of
 
 pytestmark = pytest.mark.gpu
 
@@ -137,3 +137,10 @@ def test_thirty_runs_over_split_keys_give_the_same_bits(instance, masked):
     q, k = (normal(1, 4, n, instance["headdim"], dtype=instance["dtype"]) for n in (3, 1999))
     assert splits_of(instance, q, k, 1996) > 1
     thirty_runs(instance, seqlen_q=3, masked=masked)
+
+
+@over([instance for instance in INSTANCES if instance["splits"]])
+def test_thirty_runs_over_splits_of_packed_rows_give_the_same_bits(instance):
+    q, k = (normal(1, 4, n, instance["headdim"], dtype=instance["dtype"]) for n in (33, 1999))
+    assert splits_of(instance, q, k, 1966) > 1
+    thirty_runs(instance, seqlen_q=33)
