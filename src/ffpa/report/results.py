@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ffpa.measure.tuning import searched_hashes
+from ffpa.measure.tuning import search_command, searched_hashes
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
 from ffpa.record.profile import Profiles, load_profiles
@@ -105,14 +105,18 @@ class Results:
 
     def commands(self, experiment: str) -> list[str]:
         """The command lines that recorded an experiment's rows, with their dates."""
-        wanted = dict.fromkeys(
-            (row.env_hash, row.run_id) for row in self.rows if row.experiment == experiment
-        )
+        wanted: dict[tuple[str, str], Row] = {}
+        for row in self.rows:
+            if row.experiment == experiment:
+                wanted.setdefault((row.env_hash, row.run_id), row)
         found = []
-        for env_hash, run_id in wanted:
+        for (env_hash, run_id), row in wanted.items():
             environment = self.environments.get(env_hash)
             if environment and (run := environment.runs.get(run_id)):
-                found.append(f"python {run.command}  # {run.started[:10]}")
+                command = run.command
+                if experiment == SEARCH:
+                    command = search_command(REPOSITORY, command, row)
+                found.append(f"python {command}  # {run.started[:10]}")
         return found
 
     def build_of(self, contestant: Contestant) -> Build | None:
