@@ -277,6 +277,50 @@ def test_over_peers_takes_the_fastest_that_ran_at_each_point() -> None:
     assert judged(lower, peer_rows()).name == "holds"
 
 
+def test_over_several_takes_the_fastest_of_them_at_each_point() -> None:
+    others = {320: 100.0, 512: 190.0, 576: 100.0, 1024: 100.0}
+    f16 = [row("split_d-sm80", "f16", dim, rate) for dim, rate in others.items()]
+    over = [{"kernel": "sdpa-efficient"}, {"kernel": "split_d-sm80", "acc": "f16"}]
+    entry = claim({"kind": "every", "over": over, **SPEEDUP}, {"low": 1.0})
+    verdict = judged(entry, [*rows(), *f16])
+    assert verdict.name == "does not hold"  # 180 over 190 at D = 512, where EA has 100
+    assert verdict.why == "outside at D = 512"
+    slower = [row("split_d-sm80", "f16", dim, 90.0) for dim in DIMS]
+    assert judged(entry, [*rows(), *slower]).name == "holds"
+    missing = judged(entry, [*rows(), *slower[1:]])
+    assert (missing.name, missing.measured) == ("not tested here", "")
+    assert "D = 320" in missing.why
+
+
+def test_errors_beside_what_the_model_allows_are_told_by_input_scale() -> None:
+    """Of standard normal inputs with F32 sums it allows 5e-4 at every D."""
+    recorded = [
+        row("split_d-sm80", "f32", 512, 180.0, err_rel=2e-4),
+        row("split_d-sm80", "f32", 512, 180.0, err_rel=3e-4, input_scale=4.0),
+    ]
+    entry = claim(
+        {"kind": "every", "of": "err_rel", "over": "model"},
+        {"high": 1.0},
+        select={"headdim": [], "input_scale": [1, 4]},
+    )
+    verdict = judged(entry, recorded)
+    assert (verdict.name, verdict.measured) == ("holds", "0.4 to 0.6")
+    assert "0.02 % to 0.02 % for inputs × 1, 0.03 % to 0.03 % for inputs × 4" in verdict.why
+    worse = row("split_d-sm80", "f32", 512, 180.0, err_rel=6e-4, input_scale=4.0)
+    assert judged(entry, [recorded[0], worse]).name == "does not hold"
+
+
+@pytest.mark.parametrize(("ours", "name"), [(0.0, "holds"), (1e-9, "does not hold")])
+def test_an_exact_output_is_beside_an_exact_one_only(ours: float, name: str) -> None:
+    recorded = [
+        row("split_d-sm80", "f32", 512, 180.0, err_rel=ours),
+        row("sdpa-efficient", None, 512, 100.0, err_rel=0.0),
+    ]
+    metric = {"kind": "every", "of": "err_rel", "over": {"kernel": "sdpa-efficient"}}
+    entry = claim(metric, {"high": 2.0}, select={"headdim": [512]})
+    assert judged(entry, recorded).name == name
+
+
 def test_without_any_peer_nothing_is_claimed() -> None:
     entry = claim({"kind": "every", "over": "peers", **SPEEDUP}, {"low": 0.0})
     verdict = judged(entry, rows()[:4])

@@ -80,9 +80,9 @@ class Metric(_Part):
         "failures", "wrong", "changing",
     ]  # fmt: skip
     of: Literal["tflops", "speedup", "err_rel", "registers"] | None = None
-    # speedup: whose time, err_rel: whose error is divided by. "peers": at each point the fastest of
-    # the baselines that ran.
-    over: Who | Literal["peers"] | None = None
+    # speedup: whose time, err_rel: whose error is divided by. Several: at each point the fastest.
+    # "peers": the fastest of the baselines that ran. "model": the error that the CPU model allows.
+    over: Who | list[Who] | Literal["peers", "model"] | None = None
     than: Sizes | None = None  # tflops: divided by those at these sizes
     floors: dict[int, float] = Field(default_factory=dict)  # tflops: divided by these, by D
     at: int | None = None  # one of the selected D, and for a step not the first
@@ -112,8 +112,12 @@ class Metric(_Part):
             raise ValueError(f"metric {self.kind}: `at` belongs to step and share_of_peak")
         if self.over and self.of not in ("speedup", "err_rel"):
             raise ValueError(f"metric {self.kind}: `over` belongs to speedup and err_rel")
-        if self.over == "peers" and self.of != "speedup":
-            raise ValueError(f"metric {self.kind}: `over: peers` belongs to speedup")
+        if (self.over == "peers" or isinstance(self.over, list)) and self.of != "speedup":
+            raise ValueError(f"metric {self.kind}: `over` several belongs to speedup")
+        if self.over == []:
+            raise ValueError(f"metric {self.kind}: `over` is an empty list")
+        if self.over == "model" and (self.of, self.kind) != ("err_rel", "every"):
+            raise ValueError(f"metric {self.kind}: `over: model` belongs to every err_rel")
         for name in ("than", "floors"):
             if getattr(self, name) and (self.of, self.kind) != ("tflops", "every"):
                 raise ValueError(f"metric {self.kind}: `{name}` belongs to every tflops")
