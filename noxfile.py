@@ -71,6 +71,7 @@ def run(session: nox.Session, python: str, *arguments: str) -> None:
 BESIDE = (
     ("experiment=causal", "n=16384", "d=64,128,192,256,320,384,448,512"),
     ("experiment=accuracy", "dtype=bf16", "acc=f32"),
+    ("experiment=peers", "dtype=bf16", "acc=f32", "d=384,512"),
 )
 
 

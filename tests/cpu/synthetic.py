@@ -91,6 +91,8 @@ def other_rows(**fields: Any) -> list[Row]:
         for make in (
             _dtypes,
             _causal,
+            _gqa,
+            _variants,
             _accumulation,
             _ablation,
             _seqlen,
@@ -149,6 +151,26 @@ def _causal(fields: dict[str, Any]) -> list[Row]:
         for causal, share in ((False, 1.0), (True, 0.9 if length == 16384 else 0.8))
         for kernel, rate in (("split_d-sm80", 300.0), ("split_d-sm90", 600.0))
         for acc in ("f16", "f32")
+    ]  # fmt: skip
+
+
+def _gqa(fields: dict[str, Any]) -> list[Row]:
+    return [
+        row(kernel, "f32", dim, rate * share, nheads_kv=heads, **fields)
+        for dim in (64, 128, 256, 320, 512, 1024)
+        for heads, share in ((32, 1.0), (4, 1.02))
+        for kernel, rate in (("split_d-sm80", 300.0), ("split_d-sm90", 600.0))
+    ]
+
+
+def _variants(fields: dict[str, Any]) -> list[Row]:
+    """At D = 256 one of them is no other configuration than the first."""
+    return [
+        row("split_d-sm80", acc, dim, None if (variant, dim) == ("smem163", 256) else rate,
+            variant=variant, **fields)
+        for dim in (256, 320, 512, 1024)
+        for acc in ("f16", "f32")
+        for variant, rate in (("", 300.0), ("smem163", 270.0), ("smem99", 210.0))
     ]  # fmt: skip
 
 

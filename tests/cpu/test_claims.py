@@ -11,6 +11,7 @@ import yaml
 from synthetic import ENV_HASH, OTHER_SOURCES, SOURCES, row
 
 from ffpa.record import Row
+from ffpa.record.profile import Profiles
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report.__main__ import main
 from ffpa.report.claims import Claim, Expect, load_claims
@@ -62,6 +63,7 @@ SPEEDUP = {"of": "speedup"}
         ({"kind": "trend", **TFLOPS}, {"low": -0.1, "high": 0.1}, {"low": 0.5}),
         ({"kind": "step", "at": 576, **TFLOPS}, {"low": 1.15, "high": 1.3}, {"low": 1.4}),
         ({"kind": "steps", **TFLOPS}, {"low": 0.6, "high": 1.3}, {"low": 0.7}),
+        ({"kind": "flat", **TFLOPS}, {"low": 0.6, "high": 0.7}, {"low": 0.7}),
         ({"kind": "share_of_peak", "at": 1024, **TFLOPS}, {"high": 0.7}, {"high": 0.5}),
         ({"kind": "failures"}, {"high": 0}, {"low": 1}),
     ],
@@ -448,6 +450,46 @@ def test_wrong_results_are_counted_apart_from_refusals() -> None:
 def test_determinism_needs_rows_that_tell(told: bool | None, name: str) -> None:
     recorded = [row("split_d-sm80", "f32", dim, 100.0, repeats=told) for dim in DIMS]
     assert judged(claim({"kind": "changing"}, {"high": 0}), recorded).name == name
+
+
+def test_what_is_the_same_at_every_head_dimension_has_no_trend() -> None:
+    equal = [row("split_d-sm80", "f32", dim, 150.0) for dim in DIMS]
+    verdict = judged(claim({"kind": "trend", "of": "err_rel"}, {"high": -0.5}), equal)
+    assert (verdict.name, verdict.measured) == ("does not hold", "0")
+
+
+def profiled(warps: dict[int, float], sources: str = SOURCES) -> Profiles:
+    """Profiles of the rows below: their instances, at their shape."""
+    (one,) = synthetic.profiles().profiles[:1]
+    found = [
+        one.model_copy(
+            update={"kernel": "split_d-sm80", "instance": f"sm80/d{dim}", "headdim": dim,
+                    "warps_per_sm": count, "bank_conflicts": 1, "shared_wavefronts": 4}
+        )
+        for dim, count in warps.items()
+    ]  # fmt: skip
+    return synthetic.profiles().model_copy(update={"source_hash": sources, "profiles": found})
+
+
+def judged_with(profiles: Profiles, metric: dict[str, Any], expect: dict[str, float]) -> Verdict:
+    recorded = [
+        row("split_d-sm80", "f32", dim, 150.0, backend=f"sm80/d{dim}") for dim in (320, 512)
+    ]
+    environments = {ENV_HASH: synthetic.environment("9.0")}
+    results = Results(Path("gpu"), tuple(recorded), environments, SOURCES, profiles)
+    return judge(claim(metric, expect, select={"headdim": [320, 512]}), results)
+
+
+def test_counters_come_from_the_profile_of_the_same_kernel_and_sources() -> None:
+    falls = {"kind": "share_of_peak", "of": "warps", "at": 512}
+    both = profiled({320: 16.0, 512: 8.0})
+    assert judged_with(both, falls, {"high": 0.9}).measured == "0.5"
+    conflicts = judged_with(both, {"kind": "every", "of": "conflicts"}, {"high": 0.1})
+    assert (conflicts.name, conflicts.measured) == ("does not hold", "0.25")
+    one = judged_with(profiled({320: 16.0}), falls, {"high": 0.9})
+    assert (one.name, one.why) == ("not tested here", "no recorded profile for D = 512")
+    other = judged_with(profiled({320: 16.0, 512: 8.0}, OTHER_SOURCES), falls, {"high": 0.9})
+    assert other.name == "not tested here"
 
 
 def test_registers_come_from_the_build_that_ran() -> None:

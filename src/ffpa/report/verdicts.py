@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from ffpa.numerics import error_bound
 
 from . import statistics
 from .claims import Claim, Metric, Select, Sizes, Who, listed, span
-from .results import LATE_SHARE, NoRowsError, Results, contestants_in, only
+from .results import LATE_SHARE, PROFILED, NoRowsError, Results, contestants_in, only
 from .tables import one_setting
 
 VerdictName = Literal["holds", "unclear", "does not hold", "stale", "not tested here"]
@@ -109,6 +110,8 @@ def _judge_points(
 def _lacking(metric: Metric) -> str:
     if metric.of == "registers":
         return "recorded build"
+    if metric.of in PROFILED:
+        return "recorded profile"
     if metric.of == "tflops":
         return f"rate with {metric.than}"
     return f"{'peer' if metric.over == 'peers' else metric.opponent.label} in the same runs"
@@ -178,16 +181,16 @@ def _quantity(
         return _over_each(claim, metric.over, results)
     if metric.over == "model":
         return _over_model(by_place)
-    if metric.of == "err_rel":
-        errors = by_place["err_rel"].astype(float)
+    if metric.of in ("err_rel", "registers"):
+        ours = by_place[metric.of].astype(float)
         if isinstance(metric.over, Who):
             select = claim.select.model_copy(update=metric.over.model_dump())
-            theirs = _selected(frame, select).set_index("place")["err_rel"].astype(float)
+            theirs = _selected(frame, select).set_index("place")[metric.of].astype(float)
             theirs = theirs.reindex(by_place.index)
-            errors = (errors / theirs).mask(errors.eq(theirs), 1.0)  # where both are exact, 0 / 0
-        return _exact(errors), ""
-    if metric.of == "registers":
-        return _exact(by_place["registers"].astype(float)), ""
+            ours = (ours / theirs).mask(ours.eq(theirs), 1.0)  # errors may both be 0
+        return _exact(ours), ""
+    if metric.of in PROFILED:
+        return _exact(by_place[str(metric.of)].astype(float)), ""
     values = _estimated(by_place, str(metric.of))
     if metric.than:
         changed = metric.than.model_dump(exclude_defaults=True)
@@ -282,7 +285,10 @@ def _reduce(metric: Metric, values: pd.DataFrame) -> pd.DataFrame:
             return _exact(pd.Series([peak]))
         case Metric(kind="trend"):
             tau = stats.kendalltau(places, list(by_place.values())).statistic
-            return _exact(pd.Series([tau]))
+            return _exact(pd.Series([0.0 if math.isnan(tau) else tau]))  # NaN: all are the same
+        case Metric(kind="flat"):
+            lowest = min(places, key=lambda place: by_place[place])
+            return _ratio(values.loc[[lowest]], values.loc[[peak]])
         case Metric(kind="step", at=int(at)):
             return _ratio(values.loc[[at]], values.loc[[places[places.index(at) - 1]]])
         case Metric(kind="share_of_peak", at=int(at)):
