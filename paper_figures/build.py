@@ -31,6 +31,7 @@ from . import (
     table_gqa,
     table_headdim,
     table_ladder,
+    table_padding,
     table_variants,
     tflops,
 )
@@ -47,6 +48,7 @@ SHEETS: tuple[Sheet, ...] = (
     causal.SHEET,
     table_gqa.SHEET,
     table_variants.SHEET,
+    table_padding.SHEET,
     peers.FIGURE,
     peers.TABLE,
     accumulation.FIGURE,

@@ -93,6 +93,7 @@ def other_rows(**fields: Any) -> list[Row]:
             _causal,
             _gqa,
             _variants,
+            _padding,
             _accumulation,
             _ablation,
             _seqlen,
@@ -172,6 +173,13 @@ def _variants(fields: dict[str, Any]) -> list[Row]:
         for acc in ("f16", "f32")
         for variant, rate in (("", 300.0), ("smem163", 270.0), ("smem99", 210.0))
     ]  # fmt: skip
+
+
+def _padding(fields: dict[str, Any]) -> list[Row]:
+    return [
+        row("split_d-sm80", "f32", dim, rate, **fields)
+        for dim, rate in {320: 320.0, 328: 260.0, 384: 310.0, 392: 270.0}.items()
+    ]
 
 
 def _accumulation(fields: dict[str, Any]) -> list[Row]:
