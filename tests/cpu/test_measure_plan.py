@@ -129,7 +129,7 @@ def test_the_ceiling_does_both_products(monkeypatch, nheads_kv):
     torch.testing.assert_close(outputs[0].float().view_as(expected), expected, atol=0.1, rtol=0.01)
 
 
-def test_the_dense_peak_of_an_h200():
+def test_the_dense_peak_of_an_h200():  # M06
     # 132 SMs x 4096 x 1.83 GHz is the 989 TFLOP/s of the data sheet; sparsity would double it.
     assert dense_peak_tflops((9, 0), 132, 1830) == pytest.approx(989, abs=1)
     assert dense_peak_tflops((8, 0), 108, 1410) == pytest.approx(312, abs=1)
