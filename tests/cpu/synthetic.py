@@ -257,6 +257,7 @@ def _roofline(fields: dict[str, Any]) -> list[Row]:
             row("split_d-sm90", "f16", dim, 640.0, **fields),
             row("split_d-sm90", "f32", dim, 630.0, **fields),
             row("ceiling-matmul", None, dim, 690.0, **fields),
+            row("ceiling-square", None, dim, 720.0, **fields),
         ]
     return rows
 

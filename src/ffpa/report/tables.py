@@ -9,7 +9,7 @@ import pandas as pd
 
 from ffpa.record import DTypeName
 
-from .names import Contestant
+from .names import Contestant, meanings
 from .results import NoRowsError, Results, contestants_in, only
 
 GAP = "–"
@@ -89,6 +89,7 @@ def headdim_caption(results: Results, frame: pd.DataFrame, dims: Sequence[int] =
     panel = headdim_panel(frame, dims=dims)
     sentences = [f"{results.device}; {panel.iloc[0]['size']}; medians in TFLOP/s"]
     sentences += sorted({f"{label}: {note}" for label, note in _notes(results, panel)})
+    sentences += meanings(contestants_in(panel))
     sentences += absent_notes(panel, "could run at no D") + stale_notes(panel)
     return "; ".join(sentences)
 
