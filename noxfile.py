@@ -161,7 +161,7 @@ def accuracy(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def profile(session: nox.Session) -> None:
-    """Counters of the best kernels by Nsight Compute; `-- --ladder`: steps too (2 min, GPU)."""
+    """Counters of the kernels by Nsight Compute; `-- --ladder`: steps too (3 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     run(session, python, "experiments/profile_kernels.py", *session.posargs)

@@ -355,7 +355,9 @@ def test_captions_say_that_the_products_beside_the_kernels_are_not_fused(
 
 def test_the_profile_names_the_longest_stalls_but_not_issuing(built: Path) -> None:
     table = (built / "profile_table.md").read_text()
-    assert "wait 60%" in table and "selected" not in table and "0.30 %" in table
+    assert "wait 60%" in table and "selected" not in table and "0.00 / 0.75 %" in table
+    caption = captions_and_data(built, "profile_table")[0]
+    assert "of loads / of stores" in caption
 
 
 def test_the_dtypes_have_columns_of_their_own(built: Path) -> None:

@@ -29,10 +29,11 @@ def profile_caption(results: Results) -> str:
     """What the table rests on; after profile_table, which tells when there is none."""
     kernels, _ = kernels_and_steps(results)
     first = kernels[0]
+    apart = "loads / of stores" if first.conflict_shares else "loads and stores together"
     return (
         f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}; "
-        f"{_origin(results)}; busy: share of cycles; stalls: share of a resident "
-        f"warp's time{_stale(results)}"
+        f"{_origin(results)}; busy: share of cycles; bank conflicts: share of the wavefronts of "
+        f"shared memory, of {apart}; stalls: share of a resident warp's time{_stale(results)}"
     )
 
 
@@ -98,6 +99,12 @@ def _step_line(number: int, name: str, one: KernelProfile) -> dict[str, str]:
     }
 
 
+def _conflicts(one: KernelProfile) -> str:
+    """Of loads / of stores; of both together where the record does not tell them apart."""
+    shares = one.conflict_shares or (one.conflict_share,)
+    return " / ".join(f"{100 * share:.2f}" for share in shares) + " %"
+
+
 def _line(one: KernelProfile) -> dict[str, str]:
     return {
         "kernel": Contestant(one.kernel, one.acc).label,
@@ -105,7 +112,7 @@ def _line(one: KernelProfile) -> dict[str, str]:
         "tensor busy": f"{one.tensor_pct:.0f} %",
         "issue": f"{one.issue_pct:.0f} %",
         "shared memory": f"{one.shared_pct:.0f} %",
-        "bank conflicts": f"{one.conflict_share:.2%}".replace("%", " %"),
+        "bank conflicts": _conflicts(one),
         "L2 TB/s": f"{one.l2_tb_per_s:.1f}",
         "DRAM TB/s": f"{one.dram_tb_per_s:.2f}",
         "registers": str(one.registers),
