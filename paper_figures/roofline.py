@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ffpa.report.names import CEILING_PREFIX, Contestant, meanings
 from ffpa.report.profiles import kernels_and_steps, profile_caption, profile_table
 from ffpa.report.results import NoRowsError, Results, contestants_in, only
-from ffpa.report.tables import GAP, headdim_panel, resources, stale_notes
+from ffpa.report.tables import GAP, costs_of, headdim_panel, stale_notes
 
 from . import style
 from .parts import curve, finish, height, marked, notes_of, running, write_data
@@ -80,25 +80,32 @@ def rates_of(products: Contestant, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
-    """Rate, its share of the ceiling, and what the compiler made of each kernel."""
+    """Rate, its share of the unfused products', and what the compiler made of each kernel."""
     panel = panel_of(results, frame)
     table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
     for contestant in contestants_in(panel):
         points = only(panel, contestant).set_index("headdim")
         table[contestant.label] = [_cell(results, contestant, points, dim) for dim in table["D"]]
+    beside = [one for one in (UNFUSED, SQUARE) if len(rates_of(one, frame))]
+    for products in beside:
+        rates = rates_of(products, frame)["tflops"].reindex(table["D"])
+        table[products.label] = [GAP if math.isnan(rate) else f"{rate:.0f}" for rate in rates]
     save_table(table, folder, TABLE_NAME)
     caption = (
-        f"{results.device}; {panel.iloc[0]['size']}; TFLOP/s (share of the ceiling), then "
-        "registers per thread, + bytes spilled if any"
+        f"{results.device}; {panel.iloc[0]['size']}; TFLOP/s (over {UNFUSED.label}), registers per "
+        "thread, + bytes spilled if any, and KiB of shared memory per CTA where it was recorded"
     )
-    return "; ".join([caption, *stale_notes(panel)])
+    return "; ".join([caption, *meanings(beside), *stale_notes(panel)])
 
 
 def _cell(results: Results, contestant: Contestant, points: pd.DataFrame, dim: int) -> str:
     rates = points[["tflops", "speedup"]].astype(float).reindex([dim])
     rate, share = rates.iloc[0]
-    costs = resources(results, contestant, dim)
-    return GAP if math.isnan(share) else f"{rate:.0f} ({share:.2f}), {costs}"
+    if math.isnan(share):
+        return GAP
+    costs = costs_of(results, contestant, dim)
+    smem = f", {costs.smem_bytes / 1024:.0f} KiB" if costs and costs.smem_bytes else ""
+    return f"{rate:.0f} ({share:.2f}), {costs or GAP}{smem}"
 
 
 def build_profile(results: Results, frame: pd.DataFrame, folder: Path) -> str:
@@ -117,5 +124,7 @@ def _tensor_shares(results: Results) -> list[tuple[Contestant, int, float]]:
 
 
 FIGURE = Sheet(NAME, "Rate over that of the same products, not fused", "roofline", build)
-TABLE = Sheet(TABLE_NAME, "Rate, share of the ceiling, and registers", "roofline", build_table)
+TABLE = Sheet(
+    TABLE_NAME, "Rate, registers and shared memory of the kernels", "roofline", build_table
+)
 PROFILE = Sheet(PROFILE_NAME, "Hardware counters of the kernels", "roofline", build_profile)

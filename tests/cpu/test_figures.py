@@ -341,6 +341,9 @@ def test_the_roofline_is_relative_to_the_unfused_products_of_the_same_run(built:
     assert "square matmul: one product" in caption
     table = pd.read_csv(built / "roofline_table.csv", dtype=str).set_index("D")
     assert re.fullmatch(r"\d+ \(0\.4\d\), 255 \+ 16 B", table.loc["1024", "split_d-sm80 F32"])
+    assert table.loc["512", "split_d-sm80 F32"].endswith(", 168, 1 KiB")  # the profile tells
+    assert float(table.loc["512", "matmuls storing S"]) == pytest.approx(690, rel=0.02)
+    assert float(table.loc["512", "square matmul"]) == pytest.approx(720, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["headdim_tflops", "headdim_table", "peers", "dtypes_table"])

@@ -107,7 +107,9 @@ def test_a_record_of_before_has_conflicts_of_loads_and_stores_together(results):
     apart = results.profiles.profiles[0]
     together = apart.model_copy(update={"load_wavefronts": None, "load_conflicts": None})
     assert together.conflict_shares is None
-    earlier = replace(results, profiles=results.profiles.model_copy(update={"profiles": [together]}))
+    earlier = replace(
+        results, profiles=results.profiles.model_copy(update={"profiles": [together]})
+    )
     assert profile_table(earlier)["bank conflicts"].tolist() == ["0.30 %"]
     assert "of loads and stores together" in profile_caption(earlier)
 

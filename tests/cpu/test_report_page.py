@@ -168,7 +168,11 @@ def test_the_profile_is_shown_with_the_roofline(
     page.write_page([recorded], tmp_path, synthetic.SOURCES)
     text = (tmp_path / name).read_text()
     roofline = text.index("Rows of roofline")
-    assert text.index("Rate over that of the same products, not fused") < text.index("tensor busy") < roofline
+    assert (
+        text.index("Rate over that of the same products, not fused")
+        < text.index("tensor busy")
+        < roofline
+    )
     assert "Nsight Compute 1, one launch each" in text and "wait 60%" in text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -106,7 +106,8 @@ def resource_table(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
     for contestant in contestants_in(panel):
         if contestant.is_ours:
-            cells = [resources(results, contestant, dim) for dim in table["D"]]
+            costs = [costs_of(results, contestant, dim) for dim in table["D"]]
+            cells = [str(cost) if cost else GAP for cost in costs]
             if any(cell != GAP for cell in cells):
                 table[contestant.label] = cells
     if len(table.columns) == 1:
@@ -156,22 +157,42 @@ def rate_cell(points: pd.DataFrame, dim: int) -> str:
     return text
 
 
-def resources(results: Results, contestant: Contestant, dim: int) -> str:
-    """Registers per thread, and bytes spilled if any, as compiled for the device."""
+class Costs(NamedTuple):
+    """What the compiler made of an instance, for the device."""
+
+    registers: int
+    spill_bytes: int
+    smem_bytes: int | None  # of a CTA; None where no build or profile tells
+
+    def __str__(self) -> str:
+        return f"{self.registers}" + (f" + {self.spill_bytes} B" if self.spill_bytes else "")
+
+
+def costs_of(results: Results, contestant: Contestant, dim: int) -> Costs | None:
+    """What the kernel that runs a head dimension takes; None where no build tells."""
     build = results.build_of(contestant)
     device = (results.capability or "").replace(".", "")
     # A kernel runs any head dimension up to the one it was compiled for, on the nearest above.
     compiled = {
-        int(name.split("/")[1].removeprefix("d")): architectures
+        int(name.split("/")[1].removeprefix("d")): (name, architectures)
         for name, architectures in (build.kernels if build else {}).items()
         if _instance_of(name, contestant)
     }
     nearest = min((headdim for headdim in compiled if headdim >= dim), default=None)
-    for arch, costs in sorted(compiled.get(nearest, {}).items()) if nearest else ():
+    if nearest is None:
+        return None
+    name, architectures = compiled[nearest]
+    for arch, costs in sorted(architectures.items()):
         if arch.rstrip("a") == device:
-            spills = costs["spill_bytes"]
-            return f"{costs['registers']}" + (f" + {spills} B" if spills else "")
-    return GAP
+            smem = costs.get("smem_bytes") or _profiled_smem(results, name)
+            return Costs(costs["registers"], costs["spill_bytes"], smem)
+    return None
+
+
+def _profiled_smem(results: Results, instance: str) -> int | None:
+    """What a profiler saw: builds recorded before they told it have registers only."""
+    profiles = results.profiles.profiles if results.profiles else ()
+    return next((one.smem_bytes for one in profiles if one.instance == instance), None)
 
 
 def _instance_of(name: str, contestant: Contestant) -> bool:
