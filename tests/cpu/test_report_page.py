@@ -12,10 +12,12 @@ import pytest
 import synthetic
 
 from ffpa.record import Environment, remember
+from ffpa.record.store import PAPER_FOLDER
 from ffpa.report import page, readme
 from ffpa.report.__main__ import main
 from ffpa.report.claims import load_claims
 from ffpa.report.results import Results
+from ffpa.report.verdicts import judge_all
 from ffpa_build import manifest
 from paper_figures.build import build_all
 
@@ -188,6 +190,18 @@ def test_readme_blocks_are_current() -> None:
     text = readme.README.read_text()
     assert readme.rewrite(text) == text, "README is out of date: run `nox -s report`"
     assert {"results", "support"} <= set(re.findall(r"<!-- ffpa:(\w+) -->", text))
+
+
+def test_the_readme_tells_every_verdict_that_is_not_holds() -> None:
+    verdicts = judge_all(load_claims(), Results.load(PAPER_FOLDER))
+    told = readme.verdicts_block()
+    lines = told.splitlines()
+    for verdict in verdicts:
+        mine = [line for line in lines if line.startswith(f"| {verdict.claim.statement} ")]
+        if verdict.claim.source == "paper" or verdict.name != "holds":
+            assert len(mine) == 1 and f"| {verdict.name}" in mine[0], verdict.claim.id
+    count = int(re.search(r"The other (\d+) claims hold", told)[1])
+    assert count == len(verdicts) - (len(lines) - 4)
 
 
 def test_a_stale_block_is_found_and_rewritten(
