@@ -129,7 +129,7 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def bench(session: nox.Session) -> None:
-    """Measure all experiments, or what follows `--`, then figures and page (65 min, GPU)."""
+    """Measure all experiments, or what follows `--`, then figures and page (55 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     measure_all(session, python)
@@ -139,7 +139,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def reproduce(session: nox.Session) -> None:
-    """Measure everything anew, into reproduced/, beside the authors' rows (65 min, GPU)."""
+    """Measure everything anew, into reproduced/, beside the authors' rows (55 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     session.env["FFPA_RESULTS"] = os.environ.get("FFPA_RESULTS", str(ROOT / "reproduced"))
