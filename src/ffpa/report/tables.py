@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ffpa.record import DTypeName
@@ -13,6 +15,8 @@ from .names import Contestant, meanings
 from .results import NoRowsError, Results, contestants_in, only
 
 GAP = "–"
+# In characters of TeX: a head's line, what is between two columns, and what a page holds.
+HEAD_WIDTH, GAP_WIDTH, PAGE_WIDTH = 13, 2, 132
 HEADDIMS = range(320, 1025, 64)
 SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "input_scale"]
 
@@ -132,13 +136,54 @@ def to_markdown(table: pd.DataFrame, align: Literal["left", "right"] = "right") 
 
 
 def to_tex(table: pd.DataFrame) -> str:
-    """booktabs tabular."""
+    """booktabs tabulars: one, or several below each other for a table wider than a page."""
+    return "\n\\medskip\n\n".join(_tabular(part) for part in parts_of(table))
+
+
+def parts_of(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """The table by columns, in as few parts as fit a page.
+
+    Each begins with the columns that tell its lines apart.
+    """
+    columns = len(table.columns)
+    keys = 1
+    while keys < columns and table.iloc[:, :keys].duplicated().any():
+        keys += 1
+    parts = [table]
+    while max(map(tex_width, parts)) > PAGE_WIDTH and len(parts) < columns - keys:
+        cuts = np.array_split(np.arange(keys, columns), len(parts) + 1)
+        parts = [table.iloc[:, [*range(keys), *cut]] for cut in cuts]
+    return parts
+
+
+def tex_width(table: pd.DataFrame) -> int:
+    """Characters across a table as it is set."""
+    return sum(_width_of(table, name) for name in table.columns)
+
+
+def _width_of(table: pd.DataFrame, name: str) -> int:
+    lines = [*head_lines(name), *(str(cell) for cell in table[name])]
+    return max(map(len, lines)) + GAP_WIDTH
+
+
+def _tabular(table: pd.DataFrame) -> str:
     styler = table.style.hide(axis="index").format(escape="latex")
-    styler = styler.format_index(escape="latex", axis="columns")
+    styler = styler.format_index(_stacked, axis="columns")
     # Words to the left, numbers to the right.
     sides = ["l" if str(cells.iloc[0])[:1].isalpha() else "r" for _, cells in table.items()]
     text = str(styler.to_latex(hrules=True, column_format="".join(sides)))
     return text.replace(GAP, "--")
+
+
+def head_lines(head: str) -> list[str]:
+    """A column's head as it is broken: its words, short ones together."""
+    return textwrap.wrap(head, HEAD_WIDTH, break_long_words=False)
+
+
+def _stacked(head: object) -> str:
+    lines = [line.replace("_", r"\_").replace("%", r"\%") for line in head_lines(str(head))]
+    stacked = r" \\ ".join(lines)
+    return rf"\shortstack{{{stacked}}}" if len(lines) > 1 else stacked
 
 
 def _notes(results: Results, panel: pd.DataFrame) -> list[tuple[str, str]]:
