@@ -304,6 +304,8 @@ def test_overflow_is_where_the_largest_scaled_score_passes_the_largest_f16_numbe
 def test_errors_that_are_no_numbers_are_marked_wrong(built: Path) -> None:
     caption, data = captions_and_data(built, "accuracy")
     assert "× cannot run; W wrong result" in caption
+    dims = ", ".join(str(dim) for dim in sorted(data["headdim"].unique()))
+    assert f"measured at D = {dims} only" in caption
     lost = data[(data["input_scale"] == 256) & (data["acc"] == "f16")]
     assert len(lost) and lost["err_rel"].isna().all()
 
@@ -360,7 +362,7 @@ def test_the_profile_names_the_longest_stalls_but_not_issuing(built: Path) -> No
     table = (built / "profile_table.md").read_text()
     assert "wait 60%" in table and "selected" not in table and "0.00 / 0.75 %" in table
     caption = captions_and_data(built, "profile_table")[0]
-    assert "of loads / of stores" in caption
+    assert "of loads / of stores" in caption and "D = 512 only" in caption
 
 
 def test_the_dtypes_have_columns_of_their_own(built: Path) -> None:

@@ -29,10 +29,11 @@ def profile_caption(results: Results) -> str:
     """What the table rests on; after profile_table, which tells when there is none."""
     kernels, _ = kernels_and_steps(results)
     first = kernels[0]
+    dims = ", ".join(str(dim) for dim in sorted({one.headdim for one in kernels}))
     apart = "loads / of stores" if first.conflict_shares else "loads and stores together"
     return (
-        f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}; "
-        f"{_origin(results)}; busy: share of cycles; bank conflicts: share of the wavefronts of "
+        f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}, "
+        f"D = {dims} only; {_origin(results)}; busy: share of cycles; bank conflicts: share of the wavefronts of "
         f"shared memory, of {apart}; stalls: share of a resident warp's time{_stale(results)}"
     )
 
