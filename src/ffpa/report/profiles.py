@@ -33,8 +33,9 @@ def profile_caption(results: Results) -> str:
     apart = "loads / of stores" if first.conflict_shares else "loads and stores together"
     return (
         f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}, "
-        f"D = {dims} only; {_origin(results)}; busy: share of cycles; bank conflicts: share of the wavefronts of "
-        f"shared memory, of {apart}; stalls: share of a resident warp's time{_stale(results)}"
+        f"D = {dims} only; {_origin(results)}; busy: share of cycles; bank conflicts: share of the "
+        f"wavefronts of shared memory, of {apart}; stalls: share of a resident warp's "
+        f"time{_stale(results)}"
     )
 
 
