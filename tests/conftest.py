@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from ffpa import build_info, kernels
-from ffpa_build.build_info import counted
+from ffpa_build.build_info import described
+from ffpa_build.sources import checks_hash
 
 
 def pytest_addoption(parser):
@@ -38,7 +39,7 @@ def pytest_report_header():
         info = build_info()
     except ImportError as error:
         return f"ffpa: {error}"
-    return f"ffpa: {counted(len(info['kernels']), info['kernel_filter'])}"
+    return f"ffpa: {described(info)}"
 
 
 def pytest_collection_modifyitems(items):
@@ -65,6 +66,7 @@ class Recorder:
         self.failures = []
         self.collected = 0
         self.reached = set()
+        self.properties = {}
         self.started = self.written = time.monotonic()
 
     def pytest_collection_finish(self, session):
@@ -81,6 +83,8 @@ class Recorder:
         if report.failed:
             self.failures.append(report.nodeid)
         self.reached.add(report.nodeid)
+        if report.user_properties:  # of record_property: the seed of a search
+            self.properties[report.nodeid] = dict(report.user_properties)
         if time.monotonic() > self.written + self.WRITE_S:
             self.write(None)
 
@@ -95,13 +99,15 @@ class Recorder:
     def write(self, exit_status):
         self.written = time.monotonic()
         record = {
-            "schema_version": 2,
+            "schema_version": 3,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "duration_s": round(self.written - self.started, 1),
             "exit_status": exit_status,
             "counts": {**self.counts, "not reached": self.collected - len(self.reached)},
             "failures": self.failures,
             "launches": self.launches,
+            "properties": self.properties,
+            "tests_hash": checks_hash(Path(__file__).parents[1], "gpu_tests"),
             "python": platform.python_version(),
             "torch": torch.__version__,
             "cuda": torch.version.cuda,

@@ -71,8 +71,12 @@ def attention(
     scale         1/sqrt(D) by default; any finite number
     enable_gqa    allows Hq to be a multiple of Hkv; key and value are never copied
     acc           where sums are rounded: "f32"; for fp16 also "f16", "qk32_pv16", "qk16_pv32",
-                  "f16f32", as far as the kernel has them; F16 sums overflow, or stall at long
-                  lengths: docs/accumulation.md has the limits, which inputs have to keep
+                  "f16f32", as far as the kernel has them. F16 sums have limits that inputs have
+                  to keep, or the output is infinite or NaN, without an error: scaled scores up to
+                  65504 where QK^T is in F16; |value| up to 1023 where PV is (a chain of 64 keys
+                  then sums to 65504), on split_d-sm90 up to 63 if 8192 keys weigh as the heaviest.
+                  Lengths at which PV would stall are refused: above 16384 keys on split_d-sm90,
+                  above 65536 or 131072 on split_d-sm80. docs/accumulation.md derives them
     kernel        "auto", or a kernel id or instance name of `ffpa.kernels()`
     attn_mask     of bool (True: seen), F32 or the dtype of query (added to the scaled scores),
                   broadcast to (B, Hq, Nq, Nk), any strides; together with is_causal both apply

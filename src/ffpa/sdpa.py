@@ -209,15 +209,10 @@ def _op(
     out = _sdpa(
         query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa, strict, stacklevel=4
     )
-    promised = _promised(query, value, "meta")
-    if out.shape != promised.shape:
-        raise ValueError(
-            f"query {tuple(query.shape)} and key {tuple(key.shape)} have leading dimensions that "
-            f"differ, which a compiled ffpa.sdpa does not broadcast: expand them first"
-        )
+    promised = _promised(query, key, value, enable_gqa, "meta")
     if out.stride() == promised.stride():
         return out
-    return _promised(query, value, query.device).copy_(out)
+    return _promised(query, key, value, enable_gqa, query.device).copy_(out)
 
 
 @_op.register_fake
@@ -231,11 +226,17 @@ def _fake(
     enable_gqa: bool,
     strict: bool,
 ) -> Tensor:
-    return _promised(query, value, query.device)
+    return _promised(query, key, value, enable_gqa, query.device)
 
 
-def _promised(query: Tensor, value: Tensor, device: torch.device | str) -> Tensor:
-    """Shape and strides of the output, uninitialised."""
-    if value.shape[-1] <= query.shape[-1]:
+def _promised(
+    query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool, device: torch.device | str
+) -> Tensor:
+    """Shape and strides of the output, uninitialised; torch broadcasts leading dimensions."""
+    leading = [tensor.shape[:-2] for tensor in (query, key, value)]
+    if enable_gqa and query.dim() > 2:  # key and value are repeated to the heads of query
+        leading = [(*lead[:-1], query.shape[-3]) for lead in leading]
+    broadcast = torch.broadcast_shapes(*leading)
+    if broadcast == query.shape[:-2] and value.shape[-1] <= query.shape[-1]:
         return empty_output(query, value, device)
-    return query.new_empty((*query.shape[:-1], value.shape[-1]), device=device)
+    return query.new_empty((*broadcast, query.shape[-2], value.shape[-1]), device=device)

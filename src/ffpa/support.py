@@ -90,8 +90,9 @@ def find(
         problem.check()
         built = tuple(kernels() if instances is None else instances)
         fitting = _fitting(
-            built, problem.dtype, problem.acc, problem.headdim, limits, kernel, variant
-        )
+            built, problem.dtype, problem.acc, problem.headdim, problem.masked, limits, kernel,
+            variant,
+        )  # fmt: skip
         instance = _choose(fitting, problem, limits, kernel)
     except UnsupportedError as error:
         return Support(reason=str(error))
@@ -116,7 +117,9 @@ def resolve(
     )
     check_layout(query, key, value)
     limits = build_limits(query.device.index)
-    fitting = _fitting_built(problem.dtype, problem.acc, problem.headdim, limits, kernel)
+    fitting = _fitting_built(
+        problem.dtype, problem.acc, problem.headdim, problem.masked, limits, kernel
+    )
     return problem, _choose(fitting, problem, limits, kernel)
 
 
@@ -132,9 +135,9 @@ def build_limits(index: int) -> DeviceLimits:
 
 @lru_cache(maxsize=4096)
 def _fitting_built(
-    dtype: str, acc: str, headdim: int, limits: DeviceLimits, kernel: str
+    dtype: str, acc: str, headdim: int, masked: bool, limits: DeviceLimits, kernel: str
 ) -> tuple[Instance, ...]:
-    return _fitting(tuple(kernels()), dtype, acc, headdim, limits, kernel, "")
+    return _fitting(tuple(kernels()), dtype, acc, headdim, masked, limits, kernel, "")
 
 
 def _fitting(
@@ -142,6 +145,7 @@ def _fitting(
     dtype: str,
     acc: str,
     headdim: int,
+    masked: bool,
     limits: DeviceLimits,
     kernel: str,
     variant: str,
@@ -156,11 +160,20 @@ def _fitting(
         raise UnsupportedFeatureError(
             f"{who} has no kernel for {dtype} with acc={acc}: choose from {', '.join(offers)}",
         )
+    with_mask = ""
+    if masked:
+        with_mask = " with an attn_mask"
+        typed = [i for i in typed if i["masks"]]
+        if not typed:
+            raise UnsupportedFeatureError(
+                f"attn_mask is given and {who} takes none with {dtype} and acc={acc}: use acc=f32 "
+                f"and kernel='auto', or is_causal",
+            )
     wide = [i for i in typed if i["headdim"] >= headdim]
     if not wide:
         raise UnsupportedFeatureError(
             f"headdim {headdim} is above {max(i['headdim'] for i in typed)}, the largest that "
-            f"{who} was compiled for with {dtype} and acc={acc}: choose another kernel",
+            f"{who} was compiled for with {dtype} and acc={acc}{with_mask}: choose another kernel",
         )
     native = [i for i in wide if any(runs_on(arch, limits.capability) for arch in i["archs"])]
     if not native:
@@ -177,9 +190,11 @@ def _fitting(
         )
     fitting = [i for i in native if i["smem_bytes"] <= limits.smem_bytes]
     if not fitting:
+        other = "use acc=f32" if acc != "f32" else "leave the call to ffpa.sdpa and so to torch"
         raise UnsupportedDeviceError(
-            f"headdim {headdim} takes {min(i['smem_bytes'] for i in native)} bytes of shared "
-            f"memory in {who} and the device has {limits.smem_bytes}: choose another kernel",
+            f"headdim {headdim}{with_mask} takes {min(i['smem_bytes'] for i in native)} bytes of "
+            f"shared memory in {who} and the device has {limits.smem_bytes}: "
+            f"{other if kernel == 'auto' else 'choose another kernel'}",
         )
     rank = {name: position for position, name in enumerate(AUTO_ORDER)}
 
@@ -192,15 +207,8 @@ def _fitting(
 def _choose(
     fitting: tuple[Instance, ...], problem: Problem, limits: DeviceLimits, kernel: str
 ) -> Instance:
-    """The first that serves the mask and the lengths of the problem, or its narrow variant."""
+    """The first that serves the widths and lengths of the problem, or its narrow variant."""
     who = "this build" if kernel == "auto" else kernel
-    if problem.masked:
-        fitting = tuple(i for i in fitting if i["masks"])
-        if not fitting:
-            raise UnsupportedFeatureError(
-                f"attn_mask is given and {who} takes none with {problem.dtype} and "
-                f"acc={problem.acc} on this device: use acc=f32 and kernel='auto', or is_causal",
-            )
     if problem.headdim_v not in (None, problem.headdim):
         fitting = tuple(i for i in fitting if not i["id"].startswith(ONE_HEADDIM))
         if not fitting:

@@ -37,10 +37,21 @@ def source(facts: dict[str, Any]) -> str:
     )
 
 
-def counted(kernels: int, patterns: Sequence[str]) -> str:
-    """As in "280 kernels", or "2 kernels, a part: FFPA_KERNELS=naive"."""
+def counted(kernels: int, patterns: Sequence[str], debug_barriers: bool = False) -> str:
+    """As in "280 kernels", or "2 kernels, a part: FFPA_KERNELS=naive, for debugging: …"."""
     part = f", a part: FFPA_KERNELS={';'.join(patterns)}" if patterns else ""
-    return f"{kernels} kernels{part}"
+    debug = ", for debugging: FFPA_DEBUG_BARRIERS=1" if debug_barriers else ""
+    return f"{kernels} kernels{part}{debug}"
+
+
+def is_debug(info: dict[str, Any]) -> bool:
+    """Whether it was built with FFPA_DEBUG_BARRIERS, which older builds do not know."""
+    return bool(info.get("debug_barriers"))
+
+
+def described(info: dict[str, Any]) -> str:
+    """The same of a finished build."""
+    return counted(len(info["kernels"]), info["kernel_filter"], is_debug(info))
 
 
 def _log(name: str, path: Path) -> str:

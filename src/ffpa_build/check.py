@@ -188,7 +188,7 @@ def main() -> None:
     if found or (spilling and not options.allow_spills):
         sys.exit(1)
     count = f"{len(spilling)} of them spill" if spilling else "no spills"
-    built = build_info.counted(len(info["kernels"]), info["kernel_filter"])
+    built = build_info.described(info)
     print(f"{built}: instructions and accumulators as meant, {count}")
 
 

@@ -10,7 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from setuptools.errors import CompileError
 from . import generate, manifest
 from .build_info import counted
 from .errors import BuildError
-from .flags import NVCC_FLAGS
+from .flags import nvcc_flags
 from .host import find_compiler
 from .jobs import job_count
 from .options import Options
@@ -42,28 +42,36 @@ def build_module(version: str) -> Path:
     options = Options.from_environ(os.environ)
     tools = find_toolchain(options)
     selection = manifest.select(manifest.load(ROOT), options.archs, options.kernels)
+    flags = nvcc_flags(options.debug_barriers)
     jobs = job_count()
     archs = sorted({arch for _, kept in selection for arch in kept})
     print(
         f"ffpa: nvcc {tools.nvcc.version} ({tools.nvcc.path}), {tools.cxx.family} "
         f"{tools.cxx.version}, architectures {' '.join(archs)}, "
-        f"{counted(len(selection), options.kernels)}, {jobs} at a time",
+        f"{counted(len(selection), options.kernels, options.debug_barriers)}, {jobs} at a time",
         flush=True,
     )
     folder = Folder(ROOT / "build/ffpa" / tools.cxx.target)
     with _locked(folder.path):
         facts = _facts(tools, selection, folder) | {
             "archs": archs,
+            "debug_barriers": options.debug_barriers,
+            "flags": flags,
             "kernel_filter": options.kernels,
+            "source_hash": source_hash(ROOT, options.debug_barriers),
             "version": version,
         }
-        _write_inputs(folder, tools, selection, facts)
+        _write_inputs(folder, tools, flags, selection, facts)
         _run_ninja(tools, folder.path, jobs)
     return folder.module
 
 
 def _write_inputs(
-    folder: Folder, tools: Toolchain, selection: generate.Selection, facts: dict[str, object]
+    folder: Folder,
+    tools: Toolchain,
+    flags: Sequence[str],
+    selection: generate.Selection,
+    facts: dict[str, object],
 ) -> None:
     write = generate.write_if_changed
     units = generate.units(selection)
@@ -71,18 +79,16 @@ def _write_inputs(
         write(folder.source(unit), unit.source)
     write(folder.registry, generate.registry_source(selection))
     write(folder.facts, json.dumps(facts, sort_keys=True, indent=1))
-    write(folder.path / "build.ninja", ninja_text(ROOT, folder, tools, units))
+    write(folder.path / "build.ninja", ninja_text(ROOT, folder, tools, flags, units))
 
 
 def _facts(tools: Toolchain, selection: generate.Selection, folder: Folder) -> dict[str, object]:
     """What build_info() says of tools and sources before anything is compiled."""
     return {
-        "flags": NVCC_FLAGS,
         "host_compiler": f"{tools.cxx.family} {tools.cxx.version}",
         "logs": {instance.name: str(folder.log(instance)) for instance, _ in selection},
         "nvcc_version": tools.nvcc.version,
         "sass": {instance.name: instance.sass for instance, _ in selection},
-        "source_hash": source_hash(ROOT),
         "target": tools.cxx.target,
     }
 

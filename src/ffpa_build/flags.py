@@ -11,7 +11,15 @@ NVCC_FLAGS = (
     "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall",
 )
 
+# Added for a build that looks for a hang: prim/mbarrier.cuh says what it does.
+DEBUG_BARRIERS = "-DFFPA_DEBUG_BARRIERS"
+
 CXX_FLAGS = ("-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+
+
+def nvcc_flags(debug_barriers: bool = False) -> tuple[str, ...]:
+    """NVCC_FLAGS, and what a debug build adds."""
+    return (*NVCC_FLAGS, DEBUG_BARRIERS) if debug_barriers else NVCC_FLAGS
 
 
 def gencode(archs: tuple[str, ...]) -> list[str]:

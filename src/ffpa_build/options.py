@@ -10,6 +10,7 @@ from .errors import BuildError
 KNOWN = {
     "FFPA_CUDA_ARCHS": "architectures, as in 80;90a; unset: all that kernels are written for",
     "FFPA_KERNELS": "for development: compile only these, as in naive;split_d-sm80/d512/*",
+    "FFPA_DEBUG_BARRIERS": "1: a wait on a barrier ends after a second and says who waits; slow",
     "FFPA_HOST_CXX": "C++ compiler; one for another machine makes a cross build",
     "FFPA_CUDA_LIB": "folder of libcudart_static.a, needed for a cross build",
     "FFPA_PYTHON_INCLUDE": "folders (:) of Python.h and what it includes, needed for a cross build",
@@ -25,6 +26,7 @@ class Options:
 
     archs: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
+    debug_barriers: bool = False
     host_cxx: str | None = None
     cuda_lib: str | None = None
     python_include: str | None = None
@@ -38,6 +40,7 @@ class Options:
         return cls(
             archs=parse_archs(given.get("FFPA_CUDA_ARCHS", "")),
             kernels=_split(given.get("FFPA_KERNELS", "")),
+            debug_barriers=_switch("FFPA_DEBUG_BARRIERS", given),
             host_cxx=given.get("FFPA_HOST_CXX") or None,
             cuda_lib=given.get("FFPA_CUDA_LIB") or None,
             python_include=given.get("FFPA_PYTHON_INCLUDE") or None,
@@ -54,6 +57,13 @@ def parse_archs(text: str) -> tuple[str, ...]:
                 "write them like 80;90;90a"
             )
     return archs
+
+
+def _switch(name: str, given: Mapping[str, str]) -> bool:
+    value = given.get(name, "")
+    if value not in ("", "0", "1"):
+        raise BuildError(f"{name}={value!r} is neither 1 nor 0: set it to 1, or unset it")
+    return value == "1"
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .flags import CXX_FLAGS, NVCC_FLAGS, gencode
+from .flags import CXX_FLAGS, gencode
 from .generate import Unit
 from .manifest import Instance
 from .ninja import NinjaFile
@@ -45,10 +45,12 @@ class Folder:
         return self.path / "obj" / f"{instance.unit}.o.log"
 
 
-def ninja_text(root: Path, folder: Folder, tools: Toolchain, units: Sequence[Unit]) -> str:
+def ninja_text(
+    root: Path, folder: Folder, tools: Toolchain, flags: Sequence[str], units: Sequence[Unit]
+) -> str:
     """The build.ninja of the extension: one nvcc call per unit, for all its architectures."""
     ninja = NinjaFile()
-    _rules(ninja, root, tools)
+    _rules(ninja, root, tools, flags)
     hosts = []  # first, because bindings.cpp takes the longest of all
     for source in (root / "csrc/bindings.cpp", folder.registry, folder.build_info):
         hosts.append(folder.object(source.stem))
@@ -65,12 +67,12 @@ def ninja_text(root: Path, folder: Folder, tools: Toolchain, units: Sequence[Uni
     return ninja.text()
 
 
-def _rules(ninja: NinjaFile, root: Path, tools: Toolchain) -> None:
+def _rules(ninja: NinjaFile, root: Path, tools: Toolchain, flags: Sequence[str]) -> None:
     logged = [sys.executable, "-m", "ffpa_build.compile", "$out.log"]
     cuda_includes = [f"-I{root / 'csrc'}", f"-I{tools.nvcc.include}"]
     python_includes = [f"-isystem{folder}" for folder in tools.python_include]
     one_file = ["-MD", "-MT", "$out", "-MF", "$out.d", "-c", "$in", "-o", "$out"]
-    nvcc = [str(tools.nvcc.path), "-ccbin", tools.cxx.path, *NVCC_FLAGS, "$archs"]
+    nvcc = [str(tools.nvcc.path), "-ccbin", tools.cxx.path, *flags, "$archs"]
     ninja.rule(
         "nvcc",
         [*logged, *nvcc, *cuda_includes, *one_file],

@@ -1,11 +1,25 @@
-"""Hash of everything that decides what the kernels compute and how fast."""
+"""Hashes of what decides: what the kernels compute and how fast, and what a recorded check saw."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
-from .flags import NVCC_FLAGS
+from .flags import nvcc_flags
 
 SUFFIXES = {".h", ".cuh", ".cu", ".cpp", ".toml"}
+
+
+# Files that decide what a check on a GPU looks at, by the name of what it records.
+CHECKS = {
+    "gpu_tests": (
+        "tests/conftest.py",
+        "tests/gpu/conftest.py",
+        "tests/gpu/harness.py",
+        "tests/gpu/test_*.py",
+    ),
+    "gpu_fuzz": ("tests/gpu/harness.py", "tests/gpu/fuzz.py"),
+    "gpu_sanitizer": ("tests/gpu/harness.py", "tests/gpu/fuzz.py", "tests/gpu/sanitize.py"),
+}
 
 
 def source_files(root: Path) -> list[Path]:
@@ -13,15 +27,27 @@ def source_files(root: Path) -> list[Path]:
     return sorted(path for path in (root / "csrc").rglob("*") if path.suffix in SUFFIXES)
 
 
-def source_hash(root: Path) -> str:
+def source_hash(root: Path, debug_barriers: bool = False) -> str:
     """SHA-256 (hex) over the paths and contents of csrc/ and the nvcc flags of the tree `root`.
 
-    Architectures, compiler version and paths do not count: they are recorded beside the hash.
+    Architectures, compiler version and paths do not count: they are recorded beside the hash. A
+    debug build has a hash of its own, so that its rows are stale wherever others are not.
     """
+    digest = _of_files(root, source_files(root))
+    digest.update("\0".join(nvcc_flags(debug_barriers)).encode())
+    return digest.hexdigest()
+
+
+def checks_hash(root: Path, kind: str) -> str:
+    """SHA-256 (hex) over the paths and contents of a check's files, `kind` of CHECKS."""
+    files = sorted({path for pattern in CHECKS[kind] for path in root.glob(pattern)})
+    return _of_files(root, files).hexdigest()
+
+
+def _of_files(root: Path, files: Iterable[Path]) -> "hashlib._Hash":
     digest = hashlib.sha256()
-    for path in source_files(root):
+    for path in files:
         name, content = path.relative_to(root).as_posix(), path.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
-    digest.update("\0".join(NVCC_FLAGS).encode())
-    return digest.hexdigest()
+    return digest

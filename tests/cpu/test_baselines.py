@@ -27,13 +27,13 @@ def test_math_computes_the_same_attention(causal, nheads_kv):
     torch.testing.assert_close(prepared.launch().double(), reference, atol=5e-3, rtol=5e-3)
 
 
-def test_the_backend_says_what_was_done_beforehand():
+def test_the_backend_says_what_was_done_beforehand():  # M09
     prepare = BASELINES["sdpa-math"].prepare
     assert prepare(inputs_of()).backend == "torch math"
     assert "repeated beforehand" in prepare(inputs_of(nheads_kv=2)).backend
 
 
-def test_repeated_heads_are_not_part_of_the_launch(monkeypatch):
+def test_repeated_heads_are_not_part_of_the_launch(monkeypatch):  # M09
     prepared = BASELINES["sdpa-efficient"].prepare(inputs_of(nheads_kv=2))
     monkeypatch.setattr(torch.Tensor, "repeat_interleave", None, raising=False)
     seen = {}
@@ -81,7 +81,7 @@ def test_only_repeated_heads_cost_memory_in_the_efficient_backend():
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_inputs_are_normal_seeded_and_scaled(dtype):
+def test_inputs_are_normal_seeded_and_scaled(dtype):  # M07
     shape = Shape(1, 8, 8, 128, 128, 64, dtype=dtype)
     first, second = (make_inputs(shape, CPU, seed=5, scale=4.0) for _ in range(2))
     assert torch.equal(first.query, second.query)

@@ -204,6 +204,46 @@ def test_a_part_of_the_kernels_can_be_built(extension, tree):
     assert info["kernel_filter"] == ["*/d128/*"]
 
 
+def test_a_debug_build_can_be_told_from_others(extension, tree):
+    """A wait on a barrier has its limit and its print in it, and its rows another hash."""
+    plain = build_info.read(extension)
+    waiting = KERNEL.replace(
+        "  __syncthreads();",
+        '  __shared__ Barrier full;\n  full.wait(0, "consumer for K");\n  __syncthreads();',
+    )
+    header = tree / "csrc/kernels/toy.cuh"
+    header.write_text(waiting.replace("launch.cuh", 'launch.cuh"\n#include "prim/mbarrier.cuh'))
+    try:
+        assert build(tree).returncode == 0
+        content, sources = extension.read_bytes(), source_hash(tree)
+        assert b"hangs: %s" not in content and b"consumer for K" not in content
+        done = build(tree, FFPA_DEBUG_BARRIERS="1")
+    finally:
+        header.write_text(KERNEL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kernels, for debugging: FFPA_DEBUG_BARRIERS=1, 2 at a time" in done.stdout
+    content, info = extension.read_bytes(), build_info.read(extension)
+    assert b"hangs: %s" in content and b"consumer for K" in content
+    assert info["debug_barriers"] and not plain["debug_barriers"]
+    assert info["flags"] == [*plain["flags"], "-DFFPA_DEBUG_BARRIERS"]
+    assert info["source_hash"] != sources
+
+
+def test_a_kernel_compiled_for_debugging_names_each_of_its_waits(tree, tmp_path):
+    """The pair of split_d-sm90: a producer and consumers, and two CTAs that wait for each other."""
+    root = tmp_path / "tree"
+    shutil.copytree(tree, root, ignore=shutil.ignore_patterns("build", "csrc", "*.so"))
+    shutil.copytree(ROOT / "csrc", root / "csrc")
+    name = "split_d-sm90/d512/fp16/f32"
+    done = build(root, FFPA_DEBUG_BARRIERS="1", FFPA_KERNELS=name, FFPA_CUDA_ARCHS="90a")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (root / "src/ffpa").glob("_C*.so")
+    assert list(build_info.read(path)["kernels"]) == [name]
+    content = path.read_bytes()
+    for told in (b"hangs: %s", b"producer: ring slot free", b"consumer: K piece full"):
+        assert told in content, told
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

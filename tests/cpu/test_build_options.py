@@ -20,6 +20,13 @@ def test_options_are_read():
     assert options.kernels == ("naive", "split_d-sm80/d64/*")
 
 
+def test_the_debug_build_is_switched_on_and_off():
+    for value, on in (("1", True), ("0", False), ("", False)):
+        assert Options.from_environ({"FFPA_DEBUG_BARRIERS": value}).debug_barriers is on
+    with pytest.raises(BuildError, match="FFPA_DEBUG_BARRIERS='yes' is neither 1 nor 0: set it"):
+        Options.from_environ({"FFPA_DEBUG_BARRIERS": "yes"})
+
+
 @pytest.mark.parametrize(
     ("text", "archs"),
     [("80;90;90a", ("80", "90", "90a")), ("8.0, 9.0a", ("80", "90a")), ("80 80;", ("80",))],

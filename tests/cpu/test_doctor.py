@@ -129,6 +129,9 @@ def test_the_extension(tmp_path):
     _, line = check_build(lambda: info | {"kernel_filter": ["naive", "*/d64/*"]}, tree=tmp_path)
     assert line.state == "warn" and line.fix.startswith("unset FFPA_KERNELS and rebuild it")
     assert line.found == "nvcc 13.0, 2 kernels, a part: FFPA_KERNELS=naive;*/d64/*"
+    _, line = check_build(lambda: info | {"debug_barriers": True}, tree=tmp_path)
+    assert line.state == "warn" and line.fix.startswith("unset FFPA_DEBUG_BARRIERS and rebuild")
+    assert line.found == "nvcc 13.0, 2 kernels, for debugging: FFPA_DEBUG_BARRIERS=1"
 
 
 def test_disk(tmp_path, monkeypatch):

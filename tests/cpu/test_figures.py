@@ -64,7 +64,7 @@ def test_every_sheet_comes_in_every_format(built: Path) -> None:
 def test_other_processes_dates_and_settings_give_the_same_bytes(
     recorded: Path, tmp_path: Path
 ) -> None:
-    # Another hash seed, clock, locale and matplotlibrc: what used to change PDF and SVG.
+    # F01, F02. Another hash seed, clock, locale and matplotlibrc: what used to change PDF and SVG.
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: yellow\nxtick.major.size: 9\n")
     variants: tuple[dict[str, str], ...] = (
         {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo"},

@@ -68,6 +68,24 @@ def test_three_quarters_of_the_valid_calls_run(fuzzed):
     assert 0.7 < counts[True] / counts.total() < 0.9
 
 
+@pytest.mark.parametrize("mask", [None, *fuzz.MASKS])
+@pytest.mark.parametrize("fault", fuzz.FAULTS)
+def test_each_broken_rule_is_refused_whatever_the_mask(fuzzed, fault, mask):
+    """In each of the three tensors. On the CPU no device is another one; empty is no fault."""
+    outcomes = Counter()
+    for number in range(12):
+        call = fuzz.Call(random.Random(f"2 {number}"), False)
+        call.fault, call.mask, call.kernel, call.acc, call.blind = fault, mask, "auto", "f32", False
+        call.seqlen_q, call.seqlen_k = 5, 9
+        outcomes[call.run(set())] += 1
+    if fault == "empty":
+        assert set(outcomes) == {"right, and empty"}
+    elif fault == "device" or (fault == "mask" and mask is None):
+        assert set(outcomes) == {"right"}
+    else:
+        assert set(outcomes) == {"refused"}
+
+
 def test_a_seed_and_a_number_make_the_call_again(fuzzed):
     first, again = (fuzz.Call(random.Random("3 7"), False) for _ in range(2))
     assert str(first) == str(again)

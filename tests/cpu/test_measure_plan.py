@@ -137,7 +137,7 @@ def test_the_recorded_build_tells_the_shared_memory_of_a_cta(monkeypatch):
     assert build == {"archs": ["90a"], "kernels": {"x": {"90a": costs | {"smem_bytes": 1016}}}}
 
 
-def test_the_dense_peak_of_an_h200():
+def test_the_dense_peak_of_an_h200():  # M06
     # 132 SMs x 4096 x 1.83 GHz is the 989 TFLOP/s of the data sheet; sparsity would double it.
     assert dense_peak_tflops((9, 0), 132, 1830) == pytest.approx(989, abs=1)
     assert dense_peak_tflops((8, 0), 108, 1410) == pytest.approx(312, abs=1)

@@ -65,7 +65,7 @@ def rules(**changes):
     return MeasureSettings(**{"budget_s": 1e9, "timeout_s": 1e9, **changes})
 
 
-def test_everyone_runs_once_a_round_in_shuffled_order():
+def test_everyone_runs_once_a_round_in_shuffled_order():  # M02
     device = FakeDevice()
     launches = {name: device.launch(name, 1.0) for name in "abcd"}
     outcome = device.run(launches, rules(min_rounds=20))
@@ -146,7 +146,7 @@ def test_a_hot_round_is_dropped_for_all():
     assert not outcome.throttled
 
 
-def test_the_power_cap_is_recorded_and_kept():
+def test_the_power_cap_is_recorded_and_kept():  # M02
     device = FakeDevice(states=dict.fromkeys(range(100), POWER_CAP))
     outcome = device.run({"a": device.launch("a", 1.0)}, rules(min_rounds=20))
     assert outcome.discarded == 0
@@ -176,7 +176,7 @@ def test_a_failure_ends_one_contestant_only():
     assert len(outcome.series["good"].samples) == 20
 
 
-def test_states_are_summed_up_by_their_median():
+def test_states_are_summed_up_by_their_median():  # M02
     states = {i: State(sm_clock_mhz=1000 + i, power_w=None, reasons=0) for i in range(20)}
     device = FakeDevice(states)
     series = device.run({"a": device.launch("a", 1.0)}, rules(min_rounds=20)).series["a"]
@@ -194,7 +194,7 @@ def test_repeated_launches_and_late_samples_are_counted():
     assert (series.requeued, series.late) == (2, 1)
 
 
-def test_warm_up_lasts_its_seconds_and_takes_turns():
+def test_warm_up_lasts_its_seconds_and_takes_turns():  # M01
     device = FakeDevice()
     launches = {name: device.launch(name, 10.0) for name in "ab"}
     warm_up(launches, device, 0.095, clock=device.clock)

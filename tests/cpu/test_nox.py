@@ -74,6 +74,32 @@ MEASURE = ("experiments/run.py", "device=cuda")
 HEADLINE = [(*MEASURE, f"experiment={name}") for name in ("headdim", "headdim")]
 
 
+class Reused(Session):
+    """In an environment of its own, made by an earlier run."""
+
+    venv_backend = "virtualenv"
+    interactive = False
+
+    def run(self, python, *arguments, **options):
+        self.ran.append((python, arguments))
+
+
+def test_a_new_pin_reaches_an_environment_that_is_reused(noxfile, monkeypatch, tmp_path):  # X04
+    python = tmp_path / ".nox" / "ffpa" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    monkeypatch.setattr(noxfile, "ROOT", tmp_path)
+    for pin in ("torch==2.12.0", "torch==2.13.0"):
+        monkeypatch.setattr(noxfile, "TORCH", pin)
+        session = Reused()
+        assert noxfile.project_python(session) == str(python)
+        assert (str(python), ("-m", "pip", "install", "-q", pin)) in session.ran
+        assert any(arguments[-2:] == ("-e", EXTRAS) for _, arguments in session.ran)
+
+
+EXTRAS = ".[report,test,integrations]"
+
+
 def everything(noxfile):
     beside = [(*MEASURE, *arguments) for arguments in noxfile.BESIDE]
     return [(*MEASURE, "experiment=all"), *beside, *HEADLINE]

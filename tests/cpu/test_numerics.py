@@ -1,6 +1,7 @@
 """The CPU model of the accumulators: exact where it has to be, as wrong as F16 is elsewhere."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,35 @@ def test_pv_stays_in_range_when_later_keys_weigh_more(acc):
 @pytest.mark.parametrize("acc", ROUNDINGS)
 def test_pv_does_not_stall(acc):  # N02: a plain F16 sum in steps of 16 stops at 32768 and gives 0.5
     assert (uniform(65536, 64, 1.0, acc) == 1.0).all()
+
+
+@pytest.mark.parametrize("Bk", [32, 64])
+@pytest.mark.parametrize("acc", ["f16", "qk32_pv16", "f16f32"])
+def test_values_up_to_the_limit_that_is_told(acc, Bk):
+    """A chain of Bk keys of equal weight sums to Bk times V."""
+    limit = 65504 // Bk
+    q, k = torch.zeros(1, 1, 1, 64).half(), torch.zeros(1, 1, 8192, 64).half()
+
+    def mean_of(value):
+        return attention_model(q, k, torch.full_like(k, value), acc=acc, Bk=Bk)
+
+    torch.testing.assert_close(mean_of(limit), torch.full_like(q, limit), rtol=1e-3, atol=0)
+    assert mean_of(1.01 * limit).isinf().all()
+
+
+@pytest.mark.parametrize(
+    "path", ["README.md", "conf/acc/f16.yaml", "docs/accumulation.md", "src/ffpa/attention.py"]
+)
+def test_the_limits_are_told_beside_the_flag(path):  # N01, N02, N03
+    """With the numbers that the kernels have."""
+    f16 = [i for i in manifest.load(ROOT) if i.acc in ("f16", "qk32_pv16")]
+    lengths = {instance.max_seqlen_k for instance in f16}
+    chains = {int(dict(i.fields)["Bk"]) for i in f16 if i.id == "split_d-sm80"}
+    overflow = int(torch.finfo(torch.float16).max)
+    numbers = {overflow, overflow // max(chains), 63, *lengths}
+    assert numbers == {65504, 1023, 63, 16384, 65536, 131072}
+    text = (ROOT / path).read_text()
+    assert not [number for number in numbers if not re.search(rf"\b{number}\b", text)]
 
 
 @pytest.mark.parametrize("acc", ROUNDINGS)

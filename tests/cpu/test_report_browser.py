@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import synthetic
 
+from ffpa.record.store import PAPER_FOLDER
 from ffpa.report import page
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -22,19 +23,38 @@ const column = () => [...table.tBodies[0].rows].map(row => row.cells[1].textCont
 button.click(); const up = column(); button.click(); const down = column();
 document.body.dataset.up = up; document.body.dataset.down = down;
 document.body.dataset.overflow = document.documentElement.scrollWidth - innerWidth;
+document.body.dataset.width = innerWidth;
 document.body.dataset.loaded = performance.getEntriesByType("resource").length;
+parent.postMessage({...document.body.dataset}, "*");
 </script>"""
 
+# A window is at least 500 pixels wide, a frame as wide as it is told; it tells what the probe told.
+FRAME = """<!DOCTYPE html><body style="margin: 0">
+<script>onmessage = event => Object.assign(document.body.dataset, event.data);</script>
+<iframe src="probe.html" style="width: {width}px; height: 1200px; border: 0"></iframe></body>"""
+WIDTHS = (1280, 390)  # of a desk and of a phone
 
-@pytest.fixture(scope="module")
-def site(recorded: Path, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+
+@pytest.fixture(scope="module", params=["made-up rows", "the paper's rows"])
+def site(
+    request: pytest.FixtureRequest,
+    recorded: Path,
+    built: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The page, with a probe in it, in frames of these widths."""
     root = tmp_path_factory.mktemp("browser") / "site"
-    shutil.copytree(built, root / "figures" / recorded.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "SITE", root)
-        page.write_page([recorded], root, synthetic.SOURCES)
+        if request.param == "made-up rows":
+            shutil.copytree(built, root / "figures" / recorded.name)
+            page.write_page([recorded], root, synthetic.SOURCES)
+        else:
+            page.write_page([PAPER_FOLDER], root)
     text = (root / "index.html").read_text()
     (root / "probe.html").write_text(text.replace("</body>", f"{PROBE}</body>"))
+    for width in WIDTHS:
+        (root / f"frame{width}.html").write_text(FRAME.format(width=width))
     return root
 
 
@@ -53,9 +73,10 @@ def seen(dom: str, name: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_it_opens_alone_fits_and_sorts(site: Path, width: int) -> None:
-    dom = browse(site / "probe.html", width, "--dump-dom")
+    dom = browse(site / f"frame{width}.html", 1400, "--dump-dom", "--virtual-time-budget=5000")
+    assert seen(dom, "width") == str(width)
     assert seen(dom, "loaded") == "0"
     assert int(seen(dom, "overflow")) <= 0  # wide tables scroll inside their own boxes
     up, down = seen(dom, "up").split(), seen(dom, "down").split()

@@ -12,13 +12,15 @@ import pytest
 import synthetic
 
 from ffpa.record import Environment, remember
-from ffpa.record.store import PAPER_FOLDER
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report import page, readme
 from ffpa.report.__main__ import main
+from ffpa.report.checks import checks_told
 from ffpa.report.claims import load_claims
 from ffpa.report.results import Results
 from ffpa.report.verdicts import judge_all
 from ffpa_build import manifest
+from ffpa_build.sources import CHECKS, checks_hash
 from paper_figures.build import build_all
 
 VOID = {"meta", "br", "path", "use", "rect", "stop"}
@@ -315,6 +317,42 @@ def test_facts_that_differ_are_shaded(reproduced: Path, html: str) -> None:
 
 def test_each_experiment_names_the_commands_that_recorded_it(html: str) -> None:
     assert "python run.py experiment=headdim  # 2026-01-01" in html
+
+
+@pytest.mark.parametrize(
+    "tests_hash, told",
+    [
+        (None, "GPU tests of 2026-01-01: 7 passed, 0 failed; of tests that the record does not"),
+        ("0" * 64, "GPU tests of 2026-01-01: 7 passed, 0 failed; STALE, by other tests"),
+        ("current", "GPU tests of 2026-01-01: 7 passed, 0 failed"),
+    ],
+)
+def test_a_record_goes_stale_when_its_tests_change(
+    tests_hash: str | None, told: str, tmp_path: Path
+) -> None:
+    record = {"finished": "2026-01-01T00:00:00+00:00", "source_hash": synthetic.SOURCES}
+    record |= {"counts": {"passed": 7, "failed": 0}, "launches": 0}
+    if tests_hash:
+        current = checks_hash(REPOSITORY, "gpu_tests")
+        record["tests_hash"] = current if tests_hash == "current" else tests_hash
+    (tmp_path / "gpu_tests.json").write_text(json.dumps(record))
+    (line,) = checks_told(tmp_path, synthetic.SOURCES)
+    assert line.startswith(told) and (tests_hash != "current" or line == told)
+    (line,) = checks_told(tmp_path, synthetic.OTHER_SOURCES)
+    assert line.endswith("STALE, of other sources")
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_the_hash_of_tests_is_that_of_their_files(kind: str, tmp_path: Path) -> None:
+    for folder in ("tests", "tests/gpu"):
+        (tmp_path / folder).mkdir()
+        for file in (REPOSITORY / folder).glob("*.py"):
+            (tmp_path / folder / file.name).write_bytes(file.read_bytes())
+    first = checks_hash(tmp_path, kind)
+    assert first == checks_hash(REPOSITORY, kind)
+    with (tmp_path / "tests/gpu/harness.py").open("a") as file:
+        file.write("# changed\n")
+    assert checks_hash(tmp_path, kind) != first
 
 
 @pytest.mark.parametrize("sources", [synthetic.SOURCES, synthetic.OTHER_SOURCES])

@@ -149,6 +149,9 @@ def test_a_dry_run_plans_and_records_nothing(run):
     ("arguments", "code", "words"),
     [
         (["dd=576"], 1, "dd is no setting: did you mean d?"),
+        (["d", "=", "576"], 1, "'d' is not key=value: write for example d=576"),
+        (["d==576"], 1, "d==576 has two equals signs: write d=576"),
+        (["--d=576"], 1, "--d=576: settings take no dashes, write d=576"),
         (["d=576.0"], 1, "could not be converted to Integer"),
         (["d=-1"], 1, "failed: d=-1 is out of range: give 8 to 1024"),
         (["acc=fp32"], 1, "Available options in 'acc'"),
@@ -156,7 +159,7 @@ def test_a_dry_run_plans_and_records_nothing(run):
         (["device=gpu"], 1, "expected one of [auto, cuda, cpu]"),
     ],
 )
-def test_bad_input_stops_before_any_work(run, arguments, code, words):
+def test_bad_input_stops_before_any_work(run, arguments, code, words):  # H01, H02, H04
     done = run(*arguments)
     assert done.returncode == code
     assert words in done.stdout + done.stderr

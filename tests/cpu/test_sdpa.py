@@ -383,6 +383,52 @@ class TestCompiled:
         out = compiled(q, k, v[..., :40])
         assert out.equal(layer(q, k, v)[..., :40]) and out.is_contiguous()
 
+    @pytest.mark.parametrize(
+        "q, k, v",
+        [
+            ((1, 4), (2, 4), (2, 4)),
+            ((2, 4), (1, 4), (1, 4)),
+            ((2, 4), (2, 1), (2, 1)),
+            ((2, 1), (2, 4), (2, 4)),
+            ((1, 4), (1, 4), (2, 4)),
+            ((4,), (2, 4), (2, 4)),
+            ((2, 4), (4,), (4,)),
+            ((), (4,), (4,)),
+            ((3, 1, 4), (2, 4), (2, 4)),
+            ((0, 4), (1, 4), (1, 4)),
+        ],
+    )
+    @pytest.mark.parametrize("value_headdim", [40, 64, 72])
+    def test_leading_dimensions_broadcast_as_in_torch(self, q, k, v, value_headdim):
+        layer, compiled = self.compiled()
+        shapes = [(*q, 8, 64), (*k, 9, 64), (*v, 9, value_headdim)]
+        inputs = [torch.randn(shape).half() for shape in shapes]
+        with pytest.warns(FallbackWarning):
+            out = compiled(*inputs)
+        with pytest.warns(FallbackWarning):
+            assert out.equal(layer(*inputs))
+        assert out.shape == _torch_sdpa(*inputs).shape
+
+    def test_a_batch_broadcasts_beside_grouped_heads(self):
+        layer, compiled = self.compiled(enable_gqa=True)
+        inputs = tensors((1, 4, 8, 64), (2, 2, 9, 64))
+        with pytest.warns(FallbackWarning):
+            out = compiled(*inputs)
+        with pytest.warns(FallbackWarning):
+            assert out.equal(layer(*inputs)) and out.shape == (2, 4, 8, 64)
+
+    def test_what_does_not_broadcast_is_refused(self):
+        _, compiled = self.compiled()
+        with pytest.raises(Exception, match="broadcast"):
+            compiled(*tensors((2, 4, 8, 64), (3, 4, 8, 64)))
+
+    def test_opcheck_of_what_broadcasts(self):  # R04
+        q, k, v = tensors((1, 4, 8, 64), (2, 4, 9, 64))
+        with pytest.warns(FallbackWarning):
+            torch.library.opcheck(
+                torch.ops.ffpa.sdpa.default, (q, k, v, None, True, None, False, False)
+            )
+
     @pytest.mark.parametrize("kv", [(2, 4, 21, 64), (2, 4, 72, 64)])
     def test_opcheck(self, kv):  # R04
         q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors(kv=kv))

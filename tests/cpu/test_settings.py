@@ -1,9 +1,11 @@
 """Settings: types by Hydra, ranges and sense by check, words by advise."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
@@ -20,7 +22,8 @@ from ffpa.settings import (
 )
 from ffpa_build import manifest
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "conf"
 GROUPS = ["acc", "baselines", "experiment", "kernels", "measure", "shape"]
 
 
@@ -117,12 +120,12 @@ def test_lists_of_options_add_up():
 
 
 @pytest.mark.parametrize("value", ["576.0", "abc", "", "1e3"])
-def test_hydra_refuses_what_is_no_integer(value):
+def test_hydra_refuses_what_is_no_integer(value):  # H02
     with pytest.raises(ConfigCompositionException):
         settings_of(f"d={value}")
 
 
-def test_a_leading_zero_is_a_number():
+def test_a_leading_zero_is_a_number():  # H02
     assert settings_of("d=0576").d == 576
 
 
@@ -154,7 +157,7 @@ def test_hydra_lists_the_options_of_a_group(override):
         ({"measure": MeasureSettings(timeout_s=-1)}, r"measure.timeout_s=-1 is out of range"),
     ],
 )
-def test_ranges(changes, message):
+def test_ranges(changes, message):  # H02
     with pytest.raises(SettingsError, match=message):
         check(Settings(**changes))
 
@@ -176,7 +179,7 @@ def test_bf16_needs_an_f32_accumulator():
         (["zzz=1"], "the settings are acc, b, baselines"),
     ],
 )
-def test_advice(arguments, words):
+def test_advice(arguments, words):  # H01, H04
     assert words in "\n".join(advise(arguments, GROUPS))
 
 
@@ -190,9 +193,18 @@ TEXTS = ["1e5", "0123", "true", "null", "a b", "it's", "1,2", "a\\b", "a\\'b", "
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_tag_stays_the_text_it_is(text):
+def test_a_tag_stays_the_text_it_is(text):  # H11
     (argument,) = keep_text([f"tag={text}"])
     assert settings_of(argument).tag == text
+
+
+def test_python_is_one_on_which_hydra_starts():  # H10
+    """Python 3.14's argparse asks for help that is text, and Hydra 1.3 gives an object."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    helps = [action.help for action in get_args_parser()._actions]
+    starts = all(text is None or isinstance(text, str) for text in helps)
+    bounded = project["requires-python"] == ">=3.11,<3.14"
+    assert bounded != starts, "Hydra starts on 3.14: lift the bound of requires-python"
 
 
 def test_other_settings_are_left_alone():

@@ -206,7 +206,18 @@ def test_auto_never_takes_a_variant_for_comparison():
             ("512", "clusters", "split_d-sm90", "another kernel"),
         ),
         ({"limits": DeviceLimits((12, 0), 101376)}, ("sm_120", "sm_80, sm_90, sm_90a")),
-        ({"limits": DeviceLimits((8, 0), 65536)}, ("98304", "65536", "shared memory")),
+        (
+            {"limits": DeviceLimits((8, 0), 65536)},
+            ("98304", "65536", "shared memory", "leave the call to ffpa.sdpa"),
+        ),
+        (
+            {"limits": DeviceLimits((8, 0), 65536), "acc": "f16"},
+            ("98304", "65536", "use acc=f32"),
+        ),
+        (  # a mask, where what takes one needs more memory than what takes none
+            {"limits": RTX4090, "headdim": 520, "masked": True, "kernel": "split_d-sm80"},
+            ("headdim 520 with an attn_mask", "163840", "101376", "choose another kernel"),
+        ),
     ],
 )
 def test_a_refusal_says_what_was_given_and_what_is_allowed(question, words):

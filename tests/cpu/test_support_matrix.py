@@ -1,21 +1,31 @@
 """The predicate against the list of compiled kernels, for every D, and the README's table of it."""
 
+import itertools
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ffpa import extension
 from ffpa.problem import Problem
-from ffpa.report.readme import MATRIX_CALLS, MATRIX_DEVICES, _as_compiled, matrix_block
+from ffpa.record.provenance import tree_source_hash
+from ffpa.report import matrix
+from ffpa.report.matrix import CALLS, DEVICES, as_compiled, matrix_block, smem_bytes_of
 from ffpa.support import AUTO_ORDER, FEW_QUERIES, find
 from ffpa_build import manifest
 
-SHIPPED = [_as_compiled(instance) for instance in manifest.load(Path(__file__).parents[2])]
-HOPPER, AMPERE = MATRIX_DEVICES.values()
+SMEM_BYTES = json.loads(matrix.SMEM.read_text())
+SHIPPED = [
+    as_compiled(instance, SMEM_BYTES[instance.name])
+    for instance in manifest.load(Path(__file__).parents[2])
+    if instance.name in SMEM_BYTES
+]
 
 
 def serves(instance, problem, limits):
     """The rules once more, read off the list itself."""
-    archs = {(9, 0): {"90", "90a"}, (8, 0): {"80"}}[limits.capability]
+    archs = {9: {"90", "90a"}, 8: {"80"}}[limits.capability[0]]
     masked = instance["variant"].startswith("masked")
     return (
         instance["id"] in AUTO_ORDER
@@ -25,6 +35,7 @@ def serves(instance, problem, limits):
         and (instance["dtype"], instance["acc"]) == (problem.dtype, problem.acc)
         and instance["headdim"] >= problem.headdim
         and archs & set(instance["archs"])
+        and instance["smem_bytes"] <= limits.smem_bytes
         and (not instance["max_seqlen_k"] or problem.seqlen_k <= instance["max_seqlen_k"])
     )
 
@@ -35,7 +46,7 @@ def order(problem):
     return sorted(AUTO_ORDER, key=lambda name: name == "split_kv-sm80" and not few)
 
 
-@pytest.mark.parametrize("limits", [HOPPER, AMPERE], ids=["sm_90", "sm_80"])
+@pytest.mark.parametrize("limits", DEVICES.values(), ids=["sm_90", "sm_80", "sm_86"])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("seqlen_q", [1, FEW_QUERIES, FEW_QUERIES + 1, 8192])
 @pytest.mark.parametrize("dtype, acc", [("fp16", acc) for acc in manifest.ACCS] + [("bf16", "f32")])
@@ -57,12 +68,50 @@ def test_the_predicate_agrees_with_the_registry(dtype, acc, seqlen_q, masked, li
 
 def test_the_readmes_table_has_an_answer_for_every_call():
     lines = matrix_block().splitlines()
-    assert len(lines) == 2 + len(MATRIX_CALLS)
-    for line, call in zip(lines[2:], MATRIX_CALLS, strict=True):
+    assert len(lines) == 2 + len(CALLS)
+    for line, call in zip(lines[2:], CALLS, strict=True):
         cells = line.strip("|").split("|")
-        assert cells[0].strip() == call and len(cells) == 1 + len(MATRIX_DEVICES)
-        assert all("8–" in cell and "1024: `" in cell for cell in cells[1:])
-        assert "refused" not in line
+        assert cells[0].strip() == call and len(cells) == 1 + len(DEVICES)
+        for cell in cells[1:]:
+            parts = [part.split(": ")[0].split("–") for part in cell.strip().split("; ")]
+            assert parts[0][0] == "8" and parts[-1][1] == "1024"
+            for (_, last), (first, _) in itertools.pairwise(parts):
+                assert int(first) == int(last) + 8  # no D without an answer
+    assert "refused" not in lines[2] + lines[3]  # F32 sums without a mask
+
+
+def test_what_the_readmes_table_refuses_is_refused_with_both_numbers():
+    """Where it is for shared memory; so is what a mask takes there."""
+    *_, (little, limits) = DEVICES.items()
+    assert "99 KiB" in little
+    problem = Problem(
+        dtype="fp16", batch=1, nheads_q=32, nheads_kv=8, seqlen_q=8192, seqlen_k=8192, headdim=576,
+        masked=True,
+    )  # fmt: skip
+    refused = find(problem, limits, instances=SHIPPED)
+    assert not refused and "headdim 576 with an attn_mask takes " in refused.reason
+    assert f"and the device has {limits.smem_bytes}: leave the call to ffpa.sdpa" in refused.reason
+    mixed = find(replace(problem, masked=False, acc="qk32_pv16"), limits, instances=SHIPPED)
+    assert not mixed and f"has {limits.smem_bytes}: use acc=f32" in mixed.reason
+
+
+def test_shared_memory_is_that_of_the_build():
+    """Whatever is written down for the README."""
+    pytest.importorskip("ffpa._C", reason="the extension is not built")
+    info = extension.build_info()
+    if info["kernel_filter"] or info["source_hash"] != tree_source_hash():
+        pytest.skip("the extension is of a part of the kernels or of other sources")
+    built = smem_bytes_of(extension.kernels())
+    assert built == SMEM_BYTES, "docs/smem_bytes.json is out of date: run `nox -s report`"
+
+
+def test_a_kernel_that_is_not_known_is_left_out_and_told(monkeypatch, tmp_path):
+    few = {name: size for name, size in SMEM_BYTES.items() if not name.startswith("split_d-sm90")}
+    monkeypatch.setattr(matrix, "SMEM", tmp_path / "smem_bytes.json")
+    matrix.SMEM.write_text(json.dumps(few))
+    block = matrix_block()
+    assert "split_d-sm90" not in block
+    assert f"Without {len(SMEM_BYTES) - len(few)} kernels that smem_bytes.json lacks" in block
 
 
 def test_f16_sums_take_a_mask_in_little_shared_memory():

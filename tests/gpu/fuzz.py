@@ -29,9 +29,15 @@ from ffpa.numerics import error_bound
 from ffpa.problem import mask_diagonal
 from ffpa.reference import attention_reference
 from ffpa.support import ONE_HEADDIM
+from ffpa_build.sources import checks_hash
 
 LENGTHS = [1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 128, 129, 257, 500]
 ACCS = ["f32"] * 5 + ["f16", "qk32_pv16", "qk16_pv32", "f16f32"]
+MASKS = ["bool", "F32", "element", "keys"]
+FAULTS = [
+    "dtype", "mixed", "headdim", "heads", "lengths", "strides", "address", "mask", "device", "rank",
+    "empty", "scale",
+]  # fmt: skip
 
 
 class WrongError(Exception):
@@ -75,6 +81,7 @@ def main() -> int:
     result = {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "source_hash": ffpa.build_info()["source_hash"],
+        "tests_hash": checks_hash(Path(__file__).parents[2], "gpu_fuzz"),
         "seed": options.seed,
         "seconds": round(time.monotonic() - started, 1),
         "calls": number,
@@ -110,12 +117,8 @@ class Call:
         self.acc = rng.choice(ACCS)
         self.kernel = rng.choice(["auto"] * 4 + sorted({i["id"] for i in INSTANCES}))
         self.scale = rng.choice([None] * 4 + [0.1, -0.1, 0.0])
-        self.mask = rng.choice([None] * 3 + ["bool", "F32", "element", "keys"])
-        self.fault = rng.choice(
-            [None] * 32
-            + ["dtype", "mixed", "headdim", "heads", "lengths", "strides", "address", "mask"]
-            + ["device", "rank", "empty", "scale"]
-        )
+        self.mask = rng.choice([None] * 3 + MASKS)
+        self.fault = rng.choice([None] * 32 + FAULTS)
         self.values = rng.randrange(2**31)
         self.blind = rng.random() < 0.25
         if not self.blind:
@@ -229,7 +232,8 @@ class Call:
             seen = values > -torch.inf
             seen = seen[:1, :1, :1] if self.mask == "keys" else seen
             return self.poisoned(seen, outside, 64, columns)
-        values = values.to(q.dtype) if self.mask == "element" else values
+        if self.mask == "element":  # not that of q, which may be spoiled
+            values = values.to(DTYPES[self.dtype])
         return self.poisoned(values, torch.nan, 64, columns)
 
     def expect_refusal(self, reason, q, k, v, options) -> None:

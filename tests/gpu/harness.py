@@ -63,6 +63,11 @@ def sample(*headdims, acc=None):
     return list({instance["name"]: instance for instance in chosen.values()}.values())
 
 
+def stand_ins():
+    """The variants that a call may get without naming them: for masks, small work or memory."""
+    return [i for i in INSTANCES if i["variant"] and (i["masks"] or i["narrow"] or i["fallback"])]
+
+
 class Case(NamedTuple):
     """Sizes off the tile grid, a mask, and how many heads share a key head."""
 

@@ -26,6 +26,7 @@ from harness import DTYPES, INSTANCES, Case, normal, poisoned, run_guarded, surr
 
 from ffpa import build_info
 from ffpa.support import ONE_HEADDIM, SPLIT_KV
+from ffpa_build.sources import checks_hash
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 CASES = (Case(130, 200, 2, 1), Case(100, 300, 2, 1, "lower_right"), Case(5, 70, 4, 1))
@@ -146,6 +147,7 @@ def main() -> int:
         record = {
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "source_hash": build_info()["source_hash"],
+            "tests_hash": checks_hash(Path(__file__).parents[2], "gpu_sanitizer"),
             "cases": [str(case) for case in CASES],
             "runs": done,
             "not_reached": left,

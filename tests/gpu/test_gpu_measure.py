@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import ffpa
 from ffpa.measure.device import CudaDevice
+from ffpa.measure.rounds import run_rounds, warm_up
 from ffpa.measure.telemetry import Telemetry
 from ffpa.measure.timer import CudaTimer
 from ffpa.record import load_environments, load_rows
 from ffpa.record.nvml import Nvml
+from ffpa.settings import MeasureSettings
 
 pytestmark = pytest.mark.gpu
 
@@ -39,8 +44,8 @@ def test_the_timer_agrees_with_triton():
     assert median_ms(launch, cold=True) == pytest.approx(theirs, rel=0.15)
 
 
-def test_a_cold_sample_reads_from_memory():
-    # Case M03: half of the cache, which a warm repeat finds there.
+def test_a_cold_sample_reads_from_memory():  # M03
+    # Half of the cache, which a warm repeat finds there.
     size = torch.cuda.get_device_properties(0).L2_cache_size // 4
     source = torch.ones(size, dtype=torch.int8, device="cuda")
     target = torch.empty_like(source)
@@ -87,6 +92,54 @@ def test_a_busy_chip_tells_its_clock():
     torch.cuda.synchronize()
     assert 0 < state.sm_clock_mhz <= telemetry.max_sm_clock_mhz()
     assert CudaDevice(0, telemetry).peak_tflops is None or state.reasons is not None
+
+
+def attentions(heads, seqlen, headdim):
+    """Ours and SDPA EA on the same normal inputs."""
+    q, k, v = (
+        torch.randn(1, heads, seqlen, headdim, dtype=torch.float16, device="cuda") for _ in range(3)
+    )
+
+    def efficient():
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            return functional.scaled_dot_product_attention(q, k, v)
+
+    return {"ours": lambda: ffpa.attention(q, k, v), "efficient": efficient}
+
+
+def rounds_of(launches, *, count, warmup_s):
+    """The series of each, `count` rounds long, after so many seconds of warm-up."""
+    timer = CudaTimer(torch.device("cuda", 0), Telemetry(Nvml.open(0)[0]), cold=True)
+    rules = MeasureSettings(min_rounds=count, max_rounds=count, budget_s=1e9, timeout_s=120)
+    warm_up(launches, timer, warmup_s, clock=time.monotonic)
+
+    def unexpected(name, error):
+        raise error
+
+    outcome = run_rounds(launches, timer, rules, 0, classify=unexpected)
+    assert outcome.kept == count
+    return outcome.series
+
+
+def test_a_short_warm_up_gives_the_times_of_a_long_one():  # M01
+    launches = attentions(heads=8, seqlen=256, headdim=64)
+    time.sleep(2.0)  # so that the clocks fall
+    short = rounds_of(launches, count=200, warmup_s=0.005)
+    long = rounds_of(launches, count=200, warmup_s=0.5)
+    for name in launches:
+        medians = [statistics.median(one[name].samples_ms) for one in (short, long)]
+        assert medians[0] == pytest.approx(medians[1], rel=0.1), name
+
+
+def test_a_ratio_does_not_drift_with_the_clock():  # M02
+    series = rounds_of(attentions(heads=4, seqlen=16384, headdim=512), count=200, warmup_s=0.5)
+    pairs = zip(series["efficient"].samples_ms, series["ours"].samples_ms, strict=True)
+    ratios = [theirs / ours for theirs, ours in pairs]
+    first, last = statistics.median(ratios[:20]), statistics.median(ratios[-20:])
+    assert first == pytest.approx(last, rel=0.03)
+    if Nvml.open(0)[0] is not None:
+        for one in series.values():
+            assert one.median_state("sm_clock_mhz") > 0 and one.median_state("power_w") > 0
 
 
 def test_run_measures_two_points(tmp_path):

@@ -169,6 +169,15 @@ def test_compiled_in_one_graph_with_dynamic_shapes():  # R06
         assert compiled(q, k, v, mask).equal(layer(q, k, v, mask))
 
 
+def test_a_compiled_batch_broadcasts_as_in_torch():
+    q, k = normal(1, 4, 70, 256), normal(2, 4, 80, 256, seed=1)
+    compiled = torch.compile(ffpa.sdpa, fullgraph=True, dynamic=True, backend="aot_eager")
+    with pytest.warns(FallbackWarning, match="expand"):
+        out = compiled(q, k, k)
+    assert out.shape == (2, 4, 70, 256)
+    assert out.equal(functional.scaled_dot_product_attention(q, k, k))
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_the_tensors_choose_the_device():  # R01
     here, there = qkv(1, 1000), [t.to("cuda:1") for t in qkv(1, 1000)]

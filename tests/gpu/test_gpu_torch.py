@@ -1,5 +1,6 @@
 """Inside torch: streams, CUDA graphs, torch.compile, autocast, several GPUs, repeated runs."""
 
+import itertools
 import shutil
 from importlib.util import find_spec
 
@@ -8,6 +9,7 @@ import torch
 from harness import DEVICE, DTYPES, INSTANCES, normal, over, sample
 
 import ffpa
+from ffpa.support import FEW_QUERIES, FEW_ROWS
 
 pytestmark = pytest.mark.gpu
 
@@ -116,22 +118,31 @@ def test_the_tensors_choose_the_device():  # R01
         ffpa.attention(here[0], there[1], there[2])
 
 
+@pytest.mark.parametrize("seqlen", [FEW_QUERIES, FEW_ROWS + 88])
 @pytest.mark.parametrize("acc", ["f32", "f16", "qk32_pv16", "qk16_pv32", "f16f32"])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_supports_agrees_with_the_call(dtype, acc):  # R13
+def test_supports_agrees_with_the_call(dtype, acc, seqlen):  # R13
+    """On the answer and on the instance, by the name of each kernel and without, masked or not."""
     kinds = (torch.bool, DTYPES[dtype], torch.float32)
-    masks = [torch.ones(16, 16, dtype=kind, device=DEVICE) for kind in kinds]
-    calls = [{"kernel": kernel} for kernel in ("auto", *{i["id"] for i in INSTANCES})]
-    calls += [{"attn_mask": mask} for mask in masks]
+    masks = [None, *(torch.ones(seqlen, seqlen, dtype=kind, device=DEVICE) for kind in kinds)]
+    kernels = ("auto", *dict.fromkeys(i["id"] for i in INSTANCES))
+    ran = set()
     for headdim in (4, 12, *range(8, 1041, 8)):
-        q = normal(1, 1, 16, headdim, dtype=dtype)
-        for call in calls:
-            support = ffpa.supports(q, q, q, acc=acc, **call)
+        q = normal(1, 1, seqlen, headdim, dtype=dtype)
+        for kernel, mask in itertools.product(kernels, masks):
+            call = {"acc": acc, "kernel": kernel, "attn_mask": mask}
+            support = ffpa.supports(q, q, q, **call)
             try:
-                ffpa.attention(q, q, q, acc=acc, **call)
-                assert support and support.instance["headdim"] >= headdim
+                ffpa.attention(q, q, q, **call)
             except (ValueError, NotImplementedError, RuntimeError) as error:
                 assert not support and support.reason == str(error)
+            else:
+                assert support and support.instance["headdim"] >= headdim
+                assert ffpa.last_kernel() == support.instance["name"]
+                ran.add((support.kernel, mask is not None))
+    own = [i for i in INSTANCES if (i["dtype"], i["acc"]) == (dtype, acc)]
+    assert {kernel for kernel, masked in ran if masked} == {i["id"] for i in own if i["masks"]}
+    assert {kernel for kernel, masked in ran if not masked} == {i["id"] for i in own}
 
 
 def test_empty_inputs_launch_nothing():  # S15

@@ -14,7 +14,7 @@ import torch
 from ffpa.measure.preflight import no_device
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import REPOSITORY
-from ffpa_build.build_info import counted
+from ffpa_build.build_info import described, is_debug
 
 from .line import Line
 
@@ -75,8 +75,12 @@ def check_build(
         found, _, fix = str(error).partition(": ")
         fix = fix or "rebuild it with pip install -e ."
         return None, Line("extension", "fail", found, fix)
-    count = counted(len(build["kernels"]), build["kernel_filter"])
-    found = f"nvcc {build['nvcc_version']}, {count}"
+    found = f"nvcc {build['nvcc_version']}, {described(build)}"
+    if is_debug(build):
+        return build, Line(
+            "extension", "warn", found,
+            "unset FFPA_DEBUG_BARRIERS and rebuild it with pip install -e . to measure",
+        )  # fmt: skip
     if (tree / "csrc" / "kernels.toml").exists() and build["source_hash"] != tree_source_hash(tree):
         return build, Line(
             "extension", "warn", f"{found}, built from other sources than those in csrc",

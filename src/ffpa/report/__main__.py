@@ -9,7 +9,7 @@ from pathlib import Path
 from ffpa import extension
 from ffpa.record.store import PAPER_FOLDER
 
-from . import build, compare, latex, page, readme
+from . import build, compare, latex, matrix, page, readme
 from .claims import CLAIMS_FILE, load_claims
 from .results import Results, recorded_folders
 from .tables import to_markdown
@@ -67,6 +67,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _readme(options: argparse.Namespace) -> int:
     stale = 0
+    if not options.check and matrix.remember_smem_bytes():
+        print(f"{matrix.SMEM}: rewritten from this build")
     for path in [options.readme] if options.readme else readme.PAGES:
         text = path.read_text()
         if not options.check:

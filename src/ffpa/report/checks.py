@@ -1,7 +1,7 @@
 """What the checks on a GPU gave that were recorded beside the rows, in words.
 
 gpu_tests*.json come from pytest, gpu_fuzz*.json from tests/gpu/fuzz.py, gpu_sanitizer.json from
-tests/gpu/sanitize.py. Each names the sources that were checked.
+tests/gpu/sanitize.py. Each names the sources that were checked, and the files that checked them.
 """
 
 from __future__ import annotations
@@ -12,23 +12,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ffpa.record.store import REPOSITORY
+from ffpa_build.sources import checks_hash
+
 Records = Sequence[dict[str, Any]]
 
 
 def checks_told(folder: Path, source_hash: str) -> list[str]:
-    """One sentence per kind of check, with counts; none for what was not recorded."""
+    """One sentence per kind of check, with counts; none for what was not recorded.
+
+    It says so where the kernels, or the tests themselves, have changed since.
+    """
     told = []
-    for pattern, tell in (
-        ("gpu_tests*.json", _tests),
-        ("gpu_fuzz*.json", _fuzz),
-        ("gpu_sanitizer.json", _sanitizer),
+    for kind, tell in (
+        ("gpu_tests", _tests),
+        ("gpu_fuzz", _fuzz),
+        ("gpu_sanitizer", _sanitizer),
     ):
-        records = [json.loads(path.read_text()) for path in sorted(folder.glob(pattern))]
+        records = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{kind}*.json"))]
         if records:
-            stale = any(record["source_hash"] != source_hash for record in records)
             day = max(record["finished"] for record in records)[:10]
-            told.append(f"{tell(records, day)}{'; STALE, of other sources' if stale else ''}")
+            told.append(tell(records, day) + _age(records, source_hash, kind))
     return told
+
+
+def _age(records: Records, source_hash: str, kind: str) -> str:
+    """What has changed since, or cannot be known."""
+    by = {record.get("tests_hash") for record in records}
+    if any(record["source_hash"] != source_hash for record in records):
+        return "; STALE, of other sources"
+    if None in by:
+        return "; of tests that the record does not name"
+    return "" if by == {checks_hash(REPOSITORY, kind)} else "; STALE, by other tests"
 
 
 def _tests(records: Records, day: str) -> str:

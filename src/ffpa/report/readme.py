@@ -6,20 +6,17 @@ import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from ffpa.extension import Instance
-from ffpa.problem import MAX_HEADDIM, Problem
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
-from ffpa.support import FEW_QUERIES, FEW_ROWS, DeviceLimits, find
 from ffpa_build import manifest
 
 from .checks import checks_told
 from .claims import load_claims
 from .ladder import ladder_caption, ladder_panel, ladder_table
+from .matrix import matrix_block
 from .profiles import profile_caption, profile_table, steps_caption, steps_profile
 from .results import NoRowsError, Results
 from .tables import GAP, headdim_caption, headdim_table, to_markdown
@@ -182,72 +179,6 @@ def claims_block() -> str:
         }
     )
     return "\n" + to_markdown(table, "left") + "\n"
-
-
-def matrix_block() -> str:
-    """What kernel="auto" takes by kind of call and device, as `ffpa.support.find` answers."""
-    instances = [_as_compiled(instance) for instance in manifest.load(REPOSITORY)]
-    lines = ["| call | " + " | ".join(MATRIX_DEVICES) + " |"]
-    lines.append("| --- " * (1 + len(MATRIX_DEVICES)) + "|")
-    for call, fields in MATRIX_CALLS.items():
-        cells = [
-            _answer({"seqlen_q": 8192, **fields}, limits, instances)
-            for limits in MATRIX_DEVICES.values()
-        ]
-        lines.append(f"| {call} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-# Shared memory is left out of the matrix: it is known once the kernels are compiled.
-ANY_MEMORY = 2**30
-MATRIX_DEVICES = {
-    "sm_90 (H100, H200, GH200)": DeviceLimits((9, 0), ANY_MEMORY),
-    "sm_80 (A100), sm_86, sm_89": DeviceLimits((8, 0), ANY_MEMORY),
-}
-MATRIX_CALLS: dict[str, dict[str, Any]] = {
-    "fp16 or bf16, F32 accumulation": {},
-    f"the same, at most {FEW_QUERIES} queries a head, or {FEW_ROWS} in all": {
-        "seqlen_q": FEW_QUERIES
-    },
-    "the same, with `attn_mask`": {"masked": True},
-    **{
-        f"fp16, `acc={acc}`": {"dtype": "fp16", "acc": acc} for acc in manifest.ACCS if acc != "f32"
-    },
-    "fp16, `acc=f16`, with `attn_mask`": {"dtype": "fp16", "acc": "f16", "masked": True},
-}
-
-
-def _as_compiled(instance: manifest.Instance) -> Instance:
-    """What the predicate reads of an instance, before anything is compiled."""
-    return Instance(
-        name=instance.name, id=instance.id, dtype=instance.dtype, acc=instance.acc,
-        headdim=instance.headdim, variant=instance.variant, fallback=instance.fallback,
-        narrow=instance.narrow, masks=instance.masks, max_seqlen_k=instance.max_seqlen_k,
-        Br=0, Bc=0, num_threads=0, smem_bytes=0, archs=list(instance.archs), lesson="", reason="",
-    )  # fmt: skip
-
-
-def _answer(fields: dict[str, Any], limits: DeviceLimits, instances: list[Instance]) -> str:
-    """Ranges of D with the kernel of each, as in "8-512: `split_d-sm90`"; the dtypes agree."""
-    ranges: list[tuple[str | None, int, int]] = []
-    for headdim in range(8, MAX_HEADDIM + 1, 8):
-        sizes = {"batch": 1, "nheads_q": 32, "nheads_kv": 8, "seqlen_k": 8192, "headdim": headdim}
-        dtypes = [fields["dtype"]] if "dtype" in fields else list(manifest.DTYPES)
-        chosen = {
-            find(Problem(**{**sizes, **fields, "dtype": dtype}), limits, instances=instances).kernel
-            for dtype in dtypes
-        }
-        if len(chosen) > 1:
-            raise ValueError(f"headdim {headdim}: {dtypes} get {chosen}: give each its own line")
-        kernel = chosen.pop()
-        if ranges and ranges[-1][0] == kernel:
-            ranges[-1] = (kernel, ranges[-1][1], headdim)
-        else:
-            ranges.append((kernel, headdim, headdim))
-    return "; ".join(
-        f"{first}–{last}: {f'`{kernel}`' if kernel else 'refused'}"
-        for kernel, first, last in ranges
-    )
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
