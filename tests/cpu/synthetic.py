@@ -111,6 +111,8 @@ def profiles() -> Profiles:
     shares = {"tensor_pct": 61.0, "issue_pct": 30.0, "shared_pct": 55.0, "l2_pct": 40.0}
     rates = {"dram_pct": 5.0, "dram_tb_per_s": 0.25, "l2_tb_per_s": 5.1, "clock_mhz": 1612.0}
     counts = {"shared_wavefronts": 1000, "bank_conflicts": 3, "registers": 168, "smem_bytes": 1024}
+    counts |= {"load_wavefronts": 600, "load_conflicts": 0}
+    counts |= {"store_wavefronts": 400, "store_conflicts": 3}
     common = row("naive", "f32", 512).model_dump(
         include={"dtype", "batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "headdim"}
     )
@@ -287,6 +289,7 @@ def _roofline(fields: dict[str, Any]) -> list[Row]:
             row("split_d-sm90", "f16", dim, 640.0, **fields),
             row("split_d-sm90", "f32", dim, 630.0, **fields),
             row("ceiling-matmul", None, dim, 690.0, **fields),
+            row("ceiling-square", None, dim, 720.0, **fields),
         ]
     return rows
 
