@@ -71,6 +71,7 @@ def run(session: nox.Session, python: str, *arguments: str) -> None:
 BESIDE = (
     ("experiment=causal", "n=16384", "d=64,128,192,256,320,384,448,512"),
     ("experiment=accuracy", "dtype=bf16", "acc=f32"),
+    ("experiment=peers", "dtype=bf16", "acc=f32", "d=384,512"),
 )
 
 
@@ -129,7 +130,7 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def bench(session: nox.Session) -> None:
-    """Measure all experiments, or what follows `--`, then figures and page (65 min, GPU)."""
+    """Measure all experiments, or what follows `--`, then figures and page (55 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     measure_all(session, python)
@@ -139,7 +140,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def reproduce(session: nox.Session) -> None:
-    """Measure everything anew, into reproduced/, beside the authors' rows (65 min, GPU)."""
+    """Measure everything anew, into reproduced/, beside the authors' rows (55 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     session.env["FFPA_RESULTS"] = os.environ.get("FFPA_RESULTS", str(ROOT / "reproduced"))
@@ -161,7 +162,7 @@ def accuracy(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["gpu"])
 def profile(session: nox.Session) -> None:
-    """Counters of the best kernels by Nsight Compute; `-- --ladder`: steps too (2 min, GPU)."""
+    """Counters of the kernels by Nsight Compute; `-- --ladder`: steps too (3 min, GPU)."""
     python = project_python(session)
     require_gpu(session, python)
     run(session, python, "experiments/profile_kernels.py", *session.posargs)

@@ -122,7 +122,9 @@ def version() -> str:
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog="experiments/profile_kernels.py", description=__doc__)
-    options.add_argument("--d", type=int, nargs="+", default=[320, 512, 576, 1024])
+    options.add_argument(
+        "--d", type=int, nargs="+", default=[64, 128, 256, 320, 512, 576, 768, 1024]
+    )
     options.add_argument("--h", type=int, default=32)
     options.add_argument("--n", type=int, default=8192)
     options.add_argument("--acc", nargs="+", default=["f16", "f32"])

@@ -47,7 +47,10 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """Draw the figure, save it with its data, return the caption."""
     panel = panel_of(results)
     notes = notes_of(results, panel, "tflops", panel.iloc[0]["size"])
-    notes.append("in brackets: median of the ratios in the same rounds, less one")
+    notes.append(
+        "each choice is taken back alone, so that losses do not add up; in brackets: median of the "
+        "ratios in the same rounds, less one"
+    )
     notes.append("what each variant changes stands in csrc/kernels.toml")
     with style.styled():
         figure = style.new_figure(height(LINE * len(panel) + 0.25, 0, notes))
@@ -88,7 +91,7 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
 
 
 def _bar(axes: Axes, line: int, point: pd.Series) -> None:
-    """The rate that is left, and what was lost or gained beside it, as steps of a waterfall."""
+    """The rate that is left, and what was lost or gained beside it."""
     if pd.isna(point["tflops"]):
         axes.text(0, line, f" {point['status']}", va="center", fontsize=style.SMALL)
         return
@@ -115,5 +118,5 @@ def _number(value: float, form: str) -> str:
     return GAP if pd.isna(value) else f"{value:{form}}"
 
 
-FIGURE = Sheet(NAME, "What each design choice of the sm80 kernel is worth", "ablation", build)
+FIGURE = Sheet(NAME, "Each design choice of the sm80 kernel taken back alone", "ablation", build)
 TABLE = Sheet(TABLE_NAME, "Each design choice taken back", "ablation", build_table)

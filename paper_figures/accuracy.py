@@ -30,6 +30,8 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         f"top: D = {HEADDIM}; middle: N = {LENGTH}; bottom: both, with larger query and key; "
         f"shaded: scaled scores pass {F16_MAX}, the largest F16 number"
     )
+    measured = ", ".join(str(dim) for dim in sorted(panel["headdim"].unique()))
+    notes.append(f"measured at D = {measured} only")
     present = contestants_in(panel)
     plain = panel["input_scale"] == 1
     wide, long = panel["headdim"] == HEADDIM, panel["seqlen_q"] == LENGTH

@@ -28,8 +28,11 @@ from . import (
     speedup_f16,
     speedup_f32,
     table_build,
+    table_gqa,
     table_headdim,
     table_ladder,
+    table_padding,
+    table_variants,
     tflops,
 )
 from .sheet import Sheet
@@ -43,6 +46,9 @@ SHEETS: tuple[Sheet, ...] = (
     table_build.SHEET,
     dtypes.SHEET,
     causal.SHEET,
+    table_gqa.SHEET,
+    table_variants.SHEET,
+    table_padding.SHEET,
     peers.FIGURE,
     peers.TABLE,
     accumulation.FIGURE,

@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from ffpa.report.results import NoRowsError, Results, contestants_in, only
-from ffpa.report.tables import GAP, absent_notes, stale_notes
+from ffpa.report.tables import absent_notes, stale_notes
 
+from .share import rate_and_share
 from .sheet import Sheet, save_table
 
 NAME = "causal_table"
@@ -37,7 +38,7 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
                     points[points["causal"].astype(bool) == wanted].set_index("headdim")
                     for wanted in (True, False)
                 )
-                cells = [_cell(masked, whole, dim) for dim in table["D"]]
+                cells = [rate_and_share(masked, whole, dim) for dim in table["D"]]
                 table[f"{contestant.label} {length}"] = cells
     save_table(table, folder, NAME)
     first = ours[causal].iloc[0]
@@ -47,16 +48,6 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         "share of the rate without it, in one process"
     ]
     return "; ".join([*sentences, *absent_notes(ours, "could run nowhere"), *stale_notes(ours)])
-
-
-def _cell(masked: pd.DataFrame, whole: pd.DataFrame, dim: int) -> str:
-    if dim not in masked.index or not masked.loc[dim, "counts"]:
-        return GAP
-    rate = masked.loc[dim, "tflops"]
-    text = f"{rate:.0f}"
-    if dim in whole.index and whole.loc[dim, "counts"]:
-        text += f" ({rate / whole.loc[dim, 'tflops']:.0%})"
-    return text
 
 
 SHEET = Sheet(

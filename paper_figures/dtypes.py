@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ffpa.report.names import EFFICIENT
+from ffpa.report.names import EFFICIENT, meanings
 from ffpa.report.results import Results, contestants_in, only
 from ffpa.report.tables import absent_notes, headdim_panel, rate_cell, stale_notes
 
@@ -31,6 +31,7 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     save_table(table, folder, NAME)
     sizes = " and ".join(panel.iloc[0]["size"] for panel in panels.values())
     sentences = [f"{results.device}; {sizes}, in one run; medians in TFLOP/s"]
+    sentences += meanings(contestants_in(together))
     return "; ".join(
         [*sentences, *absent_notes(together, "could run at no D"), *stale_notes(together)]
     )

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ffpa.report.names import Contestant
+from ffpa.report.names import Contestant, meanings
 from ffpa.report.results import LATE_SHARE, NoRowsError, Results, contestants_in, only
 from ffpa.report.tables import stale_notes
 
@@ -113,6 +113,7 @@ def notes_of(results: Results, panel: pd.DataFrame, quantity: str, size: str) ->
         note for contestant in contestants_in(panel) if (note := results.note(contestant))
     }
     notes += [f"† {note}" for note in sorted(kernel_notes)]
+    notes += meanings(contestants_in(panel))
     gaps = set(panel["status"][panel[quantity].isna()])
     if statuses := [status for status in GAP_MARKS if status in gaps]:
         notes.append("; ".join(" ".join(GAP_MARKS[status]) for status in statuses))

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ffpa.record.store import REPOSITORY
-from ffpa.report.names import CEILING_PREFIX, EFFICIENT, Contestant
+from ffpa.report.names import EFFICIENT, meanings
 from ffpa.report.results import Results, contestants_in, only
 from ffpa.report.tables import GAP, stale_notes
 
@@ -21,7 +21,6 @@ from .sheet import Sheet, save_table
 
 NAME, TABLE_NAME, LINE = "scenarios", "scenarios_table", 0.2
 MARK = 0.035  # of the width: a mark of what has no speed-up
-COPY = Contestant(f"{CEILING_PREFIX}copy")
 Key = tuple[object, ...]
 
 
@@ -116,8 +115,7 @@ def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:
         table[contestant.label] = _cells(only(panel, contestant), table["scenario"])
     save_table(table, folder, TABLE_NAME)
     sentences = [f"{results.device}; medians in TFLOP/s (speed-up over {EFFICIENT.label})"]
-    if COPY in contestants_in(panel):
-        sentences.append(f"{COPY.label}: attention that took as long as a copy of as many bytes")
+    sentences += meanings(contestants_in(panel))
     if idle:
         sentences.append(f"could run none: {', '.join(idle)}")
     return "; ".join(sentences + stale_notes(panel))

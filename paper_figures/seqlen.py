@@ -1,4 +1,4 @@
-"""Rate over the sequence length, a panel per head dimension measured at several lengths."""
+"""Rate over the sequence length, a small panel per head dimension measured at several."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from .parts import (
 )
 from .sheet import Sheet
 
-NAME, PANEL = "seqlen", 1.15
+NAME, PANEL = "seqlen", 1.05
 LENGTHS = 3  # fewer make no curve
+COLUMNS = 3  # of panels
 
 
 def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
@@ -42,8 +43,12 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     lengths = sorted(drawn["seqlen_q"].unique())
     present = contestants_in(drawn)
     with style.styled():
-        figure = style.new_figure(height(PANEL * len(dims), len(present), notes))
-        all_axes = figure.subplots(len(dims), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        rows = -(-len(dims) // COLUMNS)
+        figure = style.new_figure(height(PANEL * rows, len(present), notes))
+        grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
+        all_axes = list(grid.flat)[: len(dims)]
+        for axes in list(grid.flat)[len(dims) :]:
+            axes.remove()
         for axes, dim in zip(all_axes, dims, strict=True):
             points = drawn[drawn["headdim"] == dim]
             for contestant in present:
@@ -51,13 +56,18 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
                 curve(axes, contestant, only(points, contestant), "seqlen_q", "tflops", label,
                       lengths)  # fmt: skip
             gap_marks(axes, points, "seqlen_q", "tflops")
-            axes.set_ylabel(f"TFLOP/s, D = {dim}")
+            axes.set_title(f"D = {dim}", fontsize=7, pad=2)
             axes.set_xscale("log", base=2)
         _, top = all_axes[0].get_ylim()
         all_axes[0].set_ylim(0, 1.25 * top)  # room for the marks
-        all_axes[-1].set_xticks(lengths, [f"{length}" for length in lengths], rotation=45)
-        all_axes[-1].xaxis.set_minor_locator(NullLocator())
-        all_axes[-1].set_xlabel("sequence length N")
+        shown = lengths[::2]
+        for axes in all_axes[-COLUMNS:]:  # the lowest of each column
+            axes.set_xticks(shown, [f"{length}" for length in shown], rotation=45)
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel("length N", labelpad=1)
+        for row in grid:
+            row[0].set_ylabel("TFLOP/s")
         finish(figure, notes, all_axes[0])
         style.save(figure, folder, NAME)
     columns = ["kernel", "acc", "headdim", "seqlen_q", "status", "tflops", "tflops_low",

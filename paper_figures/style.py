@@ -66,6 +66,7 @@ _APPEARANCE: dict[tuple[str, str | None], tuple[str, str, str]] = {
     ("ffpa-attn", None): ("#882255", "h", "--"),
     ("flash-attn-4", None): ("#44AA99", "X", "--"),
     ("ceiling-matmul", None): (GREY, "", ":"),
+    ("ceiling-square", None): ("#333333", "", "-."),
     ("ceiling-copy", None): (GREY, "|", ":"),
 }
 _SPARE_COLOURS = ("#6699CC", "#004488", "#997700", "#994455", "#EE99AA")

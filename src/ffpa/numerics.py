@@ -130,16 +130,22 @@ def attention_model(
     return (out, lse) if return_lse else out
 
 
-def error_bound(acc: str, dtype: str, seqlen_k: int, headdim: int) -> float:
-    """A bound on ‖out - exact‖ / ‖exact‖ for standard normal query, key and value.
+def error_bound(
+    acc: str, dtype: str, seqlen_k: int, headdim: int, input_scale: float = 1.0
+) -> float:
+    """A bound on ‖out - exact‖ / ‖exact‖ for normal inputs, query and key times a scale.
 
     Rounding P and the output costs a constant; F16 sums of QK^T grow with √headdim, those of PV
-    with √seqlen_k. The factors are about 1.5 times what `attention_model` shows.
+    with √seqlen_k. Larger query and key make larger scores, whose rounding errors are relative
+    errors of P; but fewer keys count then, so that the output's grow about as the scale does and
+    not as its square. The factors are about 1.5 times what `attention_model` shows.
     """
     rounding = ROUNDINGS[acc]
     constant = 5e-4 if dtype == "fp16" else 4e-3
     columns = min(headdim, MAX_BD) if rounding.flush_qk else headdim
     qk = 1.2e-4 * math.sqrt(columns) if rounding.qk_f16 else 0.0
+    if input_scale > 1:
+        qk *= min(input_scale**1.5, 2 * input_scale)
     pv = 4e-5 * math.sqrt(seqlen_k) if rounding.out_f16 else 0.0
     return math.hypot(constant, qk, pv)
 

@@ -56,6 +56,7 @@ class MeasureSettings:
     cold: bool = True  # clear the L2 cache before each sample
     # Time plain matrix products of the same shapes in the same rounds, and for few queries a copy.
     ceiling: bool = True
+    square: bool = False  # and one large product, the rate that the device sustains
     oracle_rows: int = 32  # query rows compared with the float64 reference, per head
     input_scale: float = 1.0  # standard deviation of query and key
     tolerate_wrong: bool = False  # wrong results are the subject, not a failure

@@ -91,6 +91,9 @@ def other_rows(**fields: Any) -> list[Row]:
         for make in (
             _dtypes,
             _causal,
+            _gqa,
+            _variants,
+            _padding,
             _accumulation,
             _ablation,
             _seqlen,
@@ -108,6 +111,8 @@ def profiles() -> Profiles:
     shares = {"tensor_pct": 61.0, "issue_pct": 30.0, "shared_pct": 55.0, "l2_pct": 40.0}
     rates = {"dram_pct": 5.0, "dram_tb_per_s": 0.25, "l2_tb_per_s": 5.1, "clock_mhz": 1612.0}
     counts = {"shared_wavefronts": 1000, "bank_conflicts": 3, "registers": 168, "smem_bytes": 1024}
+    counts |= {"load_wavefronts": 600, "load_conflicts": 0}
+    counts |= {"store_wavefronts": 400, "store_conflicts": 3}
     common = row("naive", "f32", 512).model_dump(
         include={"dtype", "batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "headdim"}
     )
@@ -150,6 +155,33 @@ def _causal(fields: dict[str, Any]) -> list[Row]:
         for kernel, rate in (("split_d-sm80", 300.0), ("split_d-sm90", 600.0))
         for acc in ("f16", "f32")
     ]  # fmt: skip
+
+
+def _gqa(fields: dict[str, Any]) -> list[Row]:
+    return [
+        row(kernel, "f32", dim, rate * share, nheads_kv=heads, **fields)
+        for dim in (64, 128, 256, 320, 512, 1024)
+        for heads, share in ((32, 1.0), (4, 1.02))
+        for kernel, rate in (("split_d-sm80", 300.0), ("split_d-sm90", 600.0))
+    ]
+
+
+def _variants(fields: dict[str, Any]) -> list[Row]:
+    """At D = 256 one of them is no other configuration than the first."""
+    return [
+        row("split_d-sm80", acc, dim, None if (variant, dim) == ("smem163", 256) else rate,
+            variant=variant, **fields)
+        for dim in (256, 320, 512, 1024)
+        for acc in ("f16", "f32")
+        for variant, rate in (("", 300.0), ("smem163", 270.0), ("smem99", 210.0))
+    ]  # fmt: skip
+
+
+def _padding(fields: dict[str, Any]) -> list[Row]:
+    return [
+        row("split_d-sm80", "f32", dim, rate, **fields)
+        for dim, rate in {320: 320.0, 328: 260.0, 384: 310.0, 392: 270.0}.items()
+    ]
 
 
 def _accumulation(fields: dict[str, Any]) -> list[Row]:
@@ -257,6 +289,7 @@ def _roofline(fields: dict[str, Any]) -> list[Row]:
             row("split_d-sm90", "f16", dim, 640.0, **fields),
             row("split_d-sm90", "f32", dim, 630.0, **fields),
             row("ceiling-matmul", None, dim, 690.0, **fields),
+            row("ceiling-square", None, dim, 720.0, **fields),
         ]
     return rows
 

@@ -105,3 +105,14 @@ def test_every_experiment_has_a_claim() -> None:
     assert files <= claimed, files - claimed
     for path in (REPOSITORY / "conf" / "experiment").glob("*.yaml"):
         assert yaml.safe_load(path.read_text())["name"] == path.stem
+
+
+def test_the_appendix_has_the_minutes_of_the_sessions() -> None:
+    sessions = (REPOSITORY / "noxfile.py").read_text()
+    minutes = {
+        name: re.search(rf'def {name}\(.*?\n    """.*?\((\d+) min', sessions)[1]
+        for name in ("bench", "reproduce")
+    }
+    text = (REPOSITORY / "docs" / "artifact.md").read_text()
+    assert f"| {minutes['bench']} minutes on an H200 for everything" in text
+    assert f"`nox -s reproduce` ({minutes['reproduce']} minutes, GPU)" in text

@@ -11,6 +11,7 @@ import yaml
 from synthetic import ENV_HASH, OTHER_SOURCES, SOURCES, row
 
 from ffpa.record import Row
+from ffpa.record.profile import Profiles
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report.__main__ import main
 from ffpa.report.claims import Claim, Expect, load_claims
@@ -62,6 +63,7 @@ SPEEDUP = {"of": "speedup"}
         ({"kind": "trend", **TFLOPS}, {"low": -0.1, "high": 0.1}, {"low": 0.5}),
         ({"kind": "step", "at": 576, **TFLOPS}, {"low": 1.15, "high": 1.3}, {"low": 1.4}),
         ({"kind": "steps", **TFLOPS}, {"low": 0.6, "high": 1.3}, {"low": 0.7}),
+        ({"kind": "flat", **TFLOPS}, {"low": 0.6, "high": 0.7}, {"low": 0.7}),
         ({"kind": "share_of_peak", "at": 1024, **TFLOPS}, {"high": 0.7}, {"high": 0.5}),
         ({"kind": "failures"}, {"high": 0}, {"low": 1}),
     ],
@@ -277,6 +279,50 @@ def test_over_peers_takes_the_fastest_that_ran_at_each_point() -> None:
     assert judged(lower, peer_rows()).name == "holds"
 
 
+def test_over_several_takes_the_fastest_of_them_at_each_point() -> None:
+    others = {320: 100.0, 512: 190.0, 576: 100.0, 1024: 100.0}
+    f16 = [row("split_d-sm80", "f16", dim, rate) for dim, rate in others.items()]
+    over = [{"kernel": "sdpa-efficient"}, {"kernel": "split_d-sm80", "acc": "f16"}]
+    entry = claim({"kind": "every", "over": over, **SPEEDUP}, {"low": 1.0})
+    verdict = judged(entry, [*rows(), *f16])
+    assert verdict.name == "does not hold"  # 180 over 190 at D = 512, where EA has 100
+    assert verdict.why == "outside at D = 512"
+    slower = [row("split_d-sm80", "f16", dim, 90.0) for dim in DIMS]
+    assert judged(entry, [*rows(), *slower]).name == "holds"
+    missing = judged(entry, [*rows(), *slower[1:]])
+    assert (missing.name, missing.measured) == ("not tested here", "")
+    assert "D = 320" in missing.why
+
+
+def test_errors_beside_what_the_model_allows_are_told_by_input_scale() -> None:
+    """Of standard normal inputs with F32 sums it allows 5e-4 at every D."""
+    recorded = [
+        row("split_d-sm80", "f32", 512, 180.0, err_rel=2e-4),
+        row("split_d-sm80", "f32", 512, 180.0, err_rel=3e-4, input_scale=4.0),
+    ]
+    entry = claim(
+        {"kind": "every", "of": "err_rel", "over": "model"},
+        {"high": 1.0},
+        select={"headdim": [], "input_scale": [1, 4]},
+    )
+    verdict = judged(entry, recorded)
+    assert (verdict.name, verdict.measured) == ("holds", "0.4 to 0.6")
+    assert "0.02 % to 0.02 % for inputs × 1, 0.03 % to 0.03 % for inputs × 4" in verdict.why
+    worse = row("split_d-sm80", "f32", 512, 180.0, err_rel=6e-4, input_scale=4.0)
+    assert judged(entry, [recorded[0], worse]).name == "does not hold"
+
+
+@pytest.mark.parametrize(("ours", "name"), [(0.0, "holds"), (1e-9, "does not hold")])
+def test_an_exact_output_is_beside_an_exact_one_only(ours: float, name: str) -> None:
+    recorded = [
+        row("split_d-sm80", "f32", 512, 180.0, err_rel=ours),
+        row("sdpa-efficient", None, 512, 100.0, err_rel=0.0),
+    ]
+    metric = {"kind": "every", "of": "err_rel", "over": {"kernel": "sdpa-efficient"}}
+    entry = claim(metric, {"high": 2.0}, select={"headdim": [512]})
+    assert judged(entry, recorded).name == name
+
+
 def test_without_any_peer_nothing_is_claimed() -> None:
     entry = claim({"kind": "every", "over": "peers", **SPEEDUP}, {"low": 0.0})
     verdict = judged(entry, rows()[:4])
@@ -404,6 +450,46 @@ def test_wrong_results_are_counted_apart_from_refusals() -> None:
 def test_determinism_needs_rows_that_tell(told: bool | None, name: str) -> None:
     recorded = [row("split_d-sm80", "f32", dim, 100.0, repeats=told) for dim in DIMS]
     assert judged(claim({"kind": "changing"}, {"high": 0}), recorded).name == name
+
+
+def test_what_is_the_same_at_every_head_dimension_has_no_trend() -> None:
+    equal = [row("split_d-sm80", "f32", dim, 150.0) for dim in DIMS]
+    verdict = judged(claim({"kind": "trend", "of": "err_rel"}, {"high": -0.5}), equal)
+    assert (verdict.name, verdict.measured) == ("does not hold", "0")
+
+
+def profiled(warps: dict[int, float], sources: str = SOURCES) -> Profiles:
+    """Profiles of the rows below: their instances, at their shape."""
+    (one,) = synthetic.profiles().profiles[:1]
+    found = [
+        one.model_copy(
+            update={"kernel": "split_d-sm80", "instance": f"sm80/d{dim}", "headdim": dim,
+                    "warps_per_sm": count, "bank_conflicts": 1, "shared_wavefronts": 4}
+        )
+        for dim, count in warps.items()
+    ]  # fmt: skip
+    return synthetic.profiles().model_copy(update={"source_hash": sources, "profiles": found})
+
+
+def judged_with(profiles: Profiles, metric: dict[str, Any], expect: dict[str, float]) -> Verdict:
+    recorded = [
+        row("split_d-sm80", "f32", dim, 150.0, backend=f"sm80/d{dim}") for dim in (320, 512)
+    ]
+    environments = {ENV_HASH: synthetic.environment("9.0")}
+    results = Results(Path("gpu"), tuple(recorded), environments, SOURCES, profiles)
+    return judge(claim(metric, expect, select={"headdim": [320, 512]}), results)
+
+
+def test_counters_come_from_the_profile_of_the_same_kernel_and_sources() -> None:
+    falls = {"kind": "share_of_peak", "of": "warps", "at": 512}
+    both = profiled({320: 16.0, 512: 8.0})
+    assert judged_with(both, falls, {"high": 0.9}).measured == "0.5"
+    conflicts = judged_with(both, {"kind": "every", "of": "conflicts"}, {"high": 0.1})
+    assert (conflicts.name, conflicts.measured) == ("does not hold", "0.25")
+    one = judged_with(profiled({320: 16.0}), falls, {"high": 0.9})
+    assert (one.name, one.why) == ("not tested here", "no recorded profile for D = 512")
+    other = judged_with(profiled({320: 16.0, 512: 8.0}, OTHER_SOURCES), falls, {"high": 0.9})
+    assert other.name == "not tested here"
 
 
 def test_registers_come_from_the_build_that_ran() -> None:

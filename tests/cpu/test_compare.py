@@ -56,6 +56,17 @@ def test_a_difference_within_the_noise_is_unclear(tmp_path: Path) -> None:
     assert comparison.change == "unclear"
 
 
+def test_the_same_rows_are_the_same_and_other_rows_of_their_median_are_not(tmp_path: Path) -> None:
+    rows = [kernel(100.0, 320), kernel(None, 384)]
+    (comparison,), _ = compare_files(*files(tmp_path, rows, rows), margin=0)
+    assert comparison.change == "same"
+    assert comparison.ratio[:3] == (1.0, 1.0, 1.0)
+    other = tmp_path / "other"
+    other.mkdir()
+    (comparison,), _ = compare_files(*files(other, rows, [kernel(100.0, 320, process=2)]), margin=0)
+    assert comparison.change == "unclear"
+
+
 def test_what_cannot_be_compared_is_listed(tmp_path: Path) -> None:
     pair = files(tmp_path, [kernel(100.0), kernel(100.0, 576)], [kernel(None)])
     comparisons, left_out = compare_files(*pair)

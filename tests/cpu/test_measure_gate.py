@@ -89,4 +89,14 @@ def test_f16_is_allowed_more_and_more_so_for_larger_inputs():
     _, gate = gate_of()
     assert gate.bound(None) == gate.bound("f32") < gate.bound("f16")
     _, large = gate_of(scale=4.0)
-    assert large.bound("f16") - large.bound("f32") > 10 * (gate.bound("f16") - gate.bound("f32"))
+    assert large.bound("f16") - large.bound("f32") > 5 * (gate.bound("f16") - gate.bound("f32"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 16.0, 64.0])
+@pytest.mark.parametrize("headdim", [64, 1024])
+def test_no_input_scale_lets_a_wrong_output_through(headdim, scale):
+    inputs, gate = gate_of(Shape(1, 2, 2, 64, 512, headdim), scale=scale)
+    model = attention_model(inputs.query, inputs.key, inputs.value, acc="f16")
+    assert gate.fault(gate.error(model), "f16") is None
+    assert "above the bound" in gate.fault(gate.error(exact(inputs) * 0), "f16")
+    assert "above the bound" in gate.fault(gate.error(exact(inputs).roll(1, 1)), "f16")

@@ -141,6 +141,20 @@ def test_the_ceiling_counts_its_own_work_not_the_masks(kernel):
     assert full.tflops * full.median_ms == pytest.approx(causal.tflops * causal.median_ms, rel=1e-5)
 
 
+def test_the_square_product_counts_its_own_work(kernel, monkeypatch):
+    monkeypatch.setattr("ffpa.measure.ceiling.SIDE", 96)
+    monkeypatch.setattr("ffpa.measure.contestants.SQUARE_FLOPS", 2 * 96**3)
+    row = rows_of([Contestant("ceiling-square")])["ceiling-square"]
+    assert (row.status, row.backend, row.err_rel) == ("ok", "torch.mm", None)
+    assert row.tflops * row.median_ms == pytest.approx(2 * 96**3 / 1e9, rel=1e-5)
+
+
+def test_the_square_product_comes_where_it_is_asked_for():
+    wanted = [contestants_of(point(kernels={}, baselines={}, measure=MeasureSettings(
+        ceiling=False, square=square)), []) for square in (False, True)]  # fmt: skip
+    assert wanted == [[], [Contestant("ceiling-square")]]
+
+
 def test_the_copy_moves_as_many_bytes_as_attention_reads_and_is_no_rate_to_check(kernel):
     row = rows_of([Contestant("ceiling-copy")], CpuDevice(peak_tflops=1e-9))["ceiling-copy"]
     assert (row.status, row.backend, row.err_rel) == ("ok", "torch copy of key", None)

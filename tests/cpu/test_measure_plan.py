@@ -7,6 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from ffpa.measure import engines
 from ffpa.measure.ceiling import check_possible, dense_peak_tflops, matmul_launch
 from ffpa.measure.contestants import Contestant
 from ffpa.measure.cpu import small
@@ -127,6 +128,13 @@ def test_the_ceiling_does_both_products(monkeypatch, nheads_kv):
     )
     expected = inputs.query.float() @ key.transpose(2, 3) / 8 @ value
     torch.testing.assert_close(outputs[0].float().view_as(expected), expected, atol=0.1, rtol=0.01)
+
+
+def test_the_recorded_build_tells_the_shared_memory_of_a_cta(monkeypatch):
+    costs = {"registers": 168, "static_smem_bytes": 16}
+    monkeypatch.setattr(engines.ffpa, "kernels", lambda: [{"name": "x", "smem_bytes": 1000}])
+    build = engines.with_shared_memory({"archs": ["90a"], "kernels": {"x": {"90a": costs}}})
+    assert build == {"archs": ["90a"], "kernels": {"x": {"90a": costs | {"smem_bytes": 1016}}}}
 
 
 def test_the_dense_peak_of_an_h200():  # M06

@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +16,31 @@ from ffpa.measure.counters import ProfilerError, matched, ncu_options, profile_o
 from ffpa.measure.shape import Shape
 from ffpa.record import load_environments
 from ffpa.record.profile import Profiles, load_profiles, save_profiles
+from ffpa.report.profiles import profile_caption, profile_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(__file__).parent / "data" / "ncu-h200.csv"
-PRINTED = DATA.read_text()
+# Counters that were not yet asked for when that was printed.
+LATER = {
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": "600,000",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "0",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": "200,000",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": "500",
+}
+
+
+def printed() -> str:
+    """The data file with those counters as further columns."""
+    notes, head, units, launch = DATA.read_text().splitlines()
+    further = (LATER, [""] * len(LATER), LATER.values())
+    lines = [
+        line + "".join(f',"{cell}"' for cell in cells)
+        for line, cells in zip((head, units, launch), further, strict=True)
+    ]
+    return "\n".join([notes, *lines]) + "\n"
+
+
+PRINTED = printed()
 KERNEL = Contestant("split_d-sm90", "f32")
 SHAPE = Shape(1, 32, 32, 8192, 8192, 512)
 NAME = "split_d-sm90/d512/fp16/f32"
@@ -34,6 +56,7 @@ def test_the_counters_of_a_launch():
     assert profile.dram_tb_per_s == pytest.approx(0.2555, abs=1e-3)
     assert (profile.registers, profile.smem_bytes) == (168, 232448)
     assert profile.conflict_share == pytest.approx(1_336_815 / 855_966_635)
+    assert profile.conflict_shares == (0, 0.0025)
     assert sum(profile.stalls.values()) == pytest.approx(1, abs=1e-4)
     assert max(profile.stalls, key=profile.stalls.get) == "barrier"
 
@@ -80,6 +103,17 @@ def test_profiles_come_back_from_the_disk(tmp_path):
     assert load_profiles(tmp_path) == profiles
 
 
+def test_a_record_of_before_has_conflicts_of_loads_and_stores_together(results):
+    apart = results.profiles.profiles[0]
+    together = apart.model_copy(update={"load_wavefronts": None, "load_conflicts": None})
+    assert together.conflict_shares is None
+    earlier = replace(
+        results, profiles=results.profiles.model_copy(update={"profiles": [together]})
+    )
+    assert profile_table(earlier)["bank conflicts"].tolist() == ["0.30 %"]
+    assert "of loads and stores together" in profile_caption(earlier)
+
+
 def loaded():
     """experiments/profile_kernels.py as a module."""
     spec = importlib.util.spec_from_file_location(
@@ -101,11 +135,12 @@ def script(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "targets", lambda options: [(KERNEL, SHAPE, NAME)] * options.h)
     monkeypatch.setattr(module, "GpuEngine", lambda: engine)
     monkeypatch.setenv("FFPA_RESULTS", str(tmp_path / "results"))
+    (tmp_path / "printed").write_text(PRINTED)
     tool = tmp_path / "ncu"
     tool.write_text(
         "#!/bin/sh\n"
         'if [ "$1" = --version ]; then echo "NVIDIA (R)"; echo "Version 2025.3.1.0 (build 1)"\n'
-        f'else echo "$@" > {tmp_path}/asked; cat {DATA}; fi\n'
+        f'else echo "$@" > {tmp_path}/asked; cat {tmp_path}/printed; fi\n'
     )
     tool.chmod(0o755)
     monkeypatch.setenv("NCU", str(tool))

@@ -12,12 +12,13 @@ import pytest
 import synthetic
 
 from ffpa.record import Environment, remember
-from ffpa.record.store import REPOSITORY
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.report import page, readme
 from ffpa.report.__main__ import main
 from ffpa.report.checks import checks_told
 from ffpa.report.claims import load_claims
 from ffpa.report.results import Results
+from ffpa.report.verdicts import judge_all
 from ffpa_build import manifest
 from ffpa_build.sources import CHECKS, checks_hash
 from paper_figures.build import build_all
@@ -171,7 +172,11 @@ def test_the_profile_is_shown_with_the_roofline(
     page.write_page([recorded], tmp_path, synthetic.SOURCES)
     text = (tmp_path / name).read_text()
     roofline = text.index("Rows of roofline")
-    assert text.index("Rate over the measured ceiling") < text.index("tensor busy") < roofline
+    assert (
+        text.index("Rate over that of the same products, not fused")
+        < text.index("tensor busy")
+        < roofline
+    )
     assert "Nsight Compute 1, one launch each" in text and "wait 60%" in text
 
 
@@ -187,6 +192,18 @@ def test_readme_blocks_are_current() -> None:
     text = readme.README.read_text()
     assert readme.rewrite(text) == text, "README is out of date: run `nox -s report`"
     assert {"results", "support"} <= set(re.findall(r"<!-- ffpa:(\w+) -->", text))
+
+
+def test_the_readme_tells_every_verdict_that_is_not_holds() -> None:
+    verdicts = judge_all(load_claims(), Results.load(PAPER_FOLDER))
+    told = readme.verdicts_block()
+    lines = told.splitlines()
+    for verdict in verdicts:
+        mine = [line for line in lines if line.startswith(f"| {verdict.claim.statement} ")]
+        if verdict.claim.source == "paper" or verdict.name != "holds":
+            assert len(mine) == 1 and f"| {verdict.name}" in mine[0], verdict.claim.id
+    count = int(re.search(r"The other (\d+) claims hold", told)[1])
+    assert count == len(verdicts) - (len(lines) - 4)
 
 
 def test_a_stale_block_is_found_and_rewritten(

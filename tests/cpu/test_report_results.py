@@ -91,7 +91,7 @@ def test_a_search_is_stale_when_its_candidates_would_be_compiled_from_other_sour
     assert [point.stale for point in searched(kept, current).points("tune")] == [False] * 3
     assert all(point.stale for point in searched(kept, OTHER_SOURCES).points("tune"))
     assert all(point.stale for point in searched(kept[:1], current).points("tune"))
-    assert not searched_hashes(REPOSITORY, "split_d-sm90", 64, "bf16", "f32", kept)
+    assert not searched_hashes(REPOSITORY, "split_d-sm90", 960, "bf16", "f32", kept)
 
 
 def test_the_committed_search_is_of_the_sources_of_the_tree() -> None:
@@ -100,6 +100,12 @@ def test_the_committed_search_is_of_the_sources_of_the_tree() -> None:
     if any(row.source_hash != results.source_hash for row in ours):
         pytest.skip("the recorded rows are of other sources, the search's too")
     assert not any(point.stale for point in results.points("tune"))
+
+
+def test_the_command_of_a_search_is_one_that_can_be_typed() -> None:
+    """run.py, which the search called, would look for kernels that only the search's tree has."""
+    (command,) = Results.load(PAPER_FOLDER).commands("tune")
+    assert command.startswith("python experiments/tune.py tune=pair-512 measure=brief  # 20")
 
 
 def test_one_wrong_result_condemns_the_point() -> None:

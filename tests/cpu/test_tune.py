@@ -6,8 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import synthetic
+import yaml
 
-from ffpa.measure.tuning import candidates, find_kernel, shipped_entry, write_tree
+from ffpa.measure.tuning import (
+    candidates,
+    find_kernel,
+    search_command,
+    searches,
+    shipped_entry,
+    write_tree,
+)
 from ffpa.record import load_rows
 from ffpa.settings import SettingsError
 from ffpa_build import manifest
@@ -54,7 +63,37 @@ def test_dry_run_shows_the_candidates(group, tmp_path):
     environ = os.environ | {"PYTHONPATH": str(ROOT / "src"), "FFPA_OUTPUTS": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "(shipped)" in done.stdout and "slots" in done.stdout
+    fields = yaml.safe_load((ROOT / "conf/tune" / f"{group}.yaml").read_text())["fields"]
+    assert "(shipped)" in done.stdout
+    assert all(field in done.stdout for field in fields)
+
+
+def test_every_structure_is_searched_at_more_than_one_head_dimension():
+    """Of split_d-sm90, as its header has them: one CTA, two, and two that share 64 rows."""
+    found = {}
+    for d in manifest_headdims():
+        for name in searches(ROOT, KERNEL, d, "bf16"):
+            shipped = entry(d)
+            structure = "solo" if shipped["ctas"] == 1 else "pair"
+            if shipped["Br"] == 64:
+                structure = "quartet"
+            assert name == f"{structure}-{d}"
+            found.setdefault(structure, set()).add(d)
+    assert set(found) == {"solo", "pair", "quartet"}
+    assert all(len(dims) > 1 for dims in found.values())
+
+
+def manifest_headdims():
+    return sorted({one.headdim for one in manifest.load(ROOT) if one.id == KERNEL})
+
+
+def test_the_command_behind_a_search_is_that_of_the_search():
+    row = synthetic.row(KERNEL, "f32", 512, 600.0, experiment="tune", dtype="bf16")
+    ran = "experiments/run.py name=tune kernels=tune baselines=none acc=f32 results_dir=... d=512"
+    command = search_command(ROOT, f"{ran} dtype=bf16 measure=brief", row)
+    assert command == "experiments/tune.py tune=pair-512 measure=brief"
+    unsearched = row.model_copy(update={"headdim": 960})
+    assert "no longer has" in search_command(ROOT, ran, unsearched)
 
 
 WITHOUT_NVCC = """

@@ -1,4 +1,4 @@
-"""What no attention can pass: plain matrix products, a copy, and the chip's arithmetic peak."""
+"""What attention is compared with: plain products, a copy, and the chip's arithmetic peak."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from .inputs import Inputs
 from .timer import Launch
 
 CEILING = "ceiling-matmul"
+SQUARE = "ceiling-square"
 COPY = "ceiling-copy"
+SIDE = 8192  # of the square product: large enough that memory is no limit
+SQUARE_BYTES = 3 * 2 * SIDE**2
+SQUARE_FLOPS = 2 * SIDE**3
 SCORE_BYTES = 4 * 2**30  # scores held at a time; heads beyond that go through in turns
 
 # Dense FP16 multiply-adds count as 2, per clock and SM, from NVIDIA's architecture papers; never
@@ -32,7 +36,8 @@ def matmul_launch(inputs: Inputs) -> tuple[Launch, int]:
     """Both products of this attention as batched torch.matmul, without softmax or mask.
 
     Returns the launch and its floating-point operations. Scores are scaled on the way out, as
-    attention does, so that the second product meets numbers of ordinary size.
+    attention does, so that the second product meets numbers of ordinary size. They go through
+    memory, which takes most of the time at a small headdim: a fused kernel may be faster.
     """
     shape = inputs.shape
     key = inputs.key.flatten(0, 1)
@@ -58,6 +63,14 @@ def matmul_launch(inputs: Inputs) -> tuple[Launch, int]:
             torch.bmm(held, value[part], out=out[part])
 
     return launch, 4 * shape.scores * shape.headdim
+
+
+def square_launch(inputs: Inputs) -> Launch:
+    """One large product of the inputs' dtype: the rate that the device sustains, whatever D is."""
+    like = inputs.query
+    left, right = (torch.randn(SIDE, SIDE, dtype=like.dtype, device=like.device) for _ in range(2))
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, right, out=out)
 
 
 def copy_launch(inputs: Inputs) -> Launch:

@@ -16,7 +16,17 @@ from ffpa.settings import Settings, SettingsError, accumulators, chosen
 from ffpa.split_keys import KERNEL as SPLIT_KV
 from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, few_queries, find
 
-from .ceiling import CEILING, COPY, SCORE_BYTES, copy_launch, matmul_launch
+from .ceiling import (
+    CEILING,
+    COPY,
+    SCORE_BYTES,
+    SQUARE,
+    SQUARE_BYTES,
+    SQUARE_FLOPS,
+    copy_launch,
+    matmul_launch,
+    square_launch,
+)
 from .inputs import Inputs
 from .shape import Shape
 from .timer import Launch
@@ -80,6 +90,8 @@ def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contesta
         found.append(Contestant(name))
     if settings.measure.ceiling:
         found += [Contestant(CEILING), *([Contestant(COPY)] if few else [])]
+    if settings.measure.square:
+        found.append(Contestant(SQUARE))
     return found
 
 
@@ -87,6 +99,8 @@ def memory_of(contestant: Contestant, inputs: Inputs) -> int:
     """Bytes that a contestant needs beyond inputs and output."""
     if contestant.kernel == CEILING:
         return min(SCORE_BYTES, 2 * inputs.shape.scores)
+    if contestant.kernel == SQUARE:
+        return SQUARE_BYTES
     if contestant.kernel == COPY:
         return inputs.key.element_size() * inputs.key.numel()
     baseline = BASELINES.get(contestant.kernel)
@@ -98,6 +112,8 @@ def make_ready(contestant: Contestant, inputs: Inputs, limits: DeviceLimits) -> 
     if contestant.kernel == CEILING:
         launch, flops = matmul_launch(inputs)
         return Ready(launch, "torch.matmul", flops, None)
+    if contestant.kernel == SQUARE:
+        return Ready(square_launch(inputs), "torch.mm", SQUARE_FLOPS, None)
     if contestant.kernel == COPY:
         return Ready(copy_launch(inputs), "torch copy of key", inputs.shape.flops, None)
     if (baseline := BASELINES.get(contestant.kernel)) is not None:

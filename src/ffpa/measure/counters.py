@@ -28,6 +28,10 @@ COUNTERS = {
     "shared_pct": ("l1tex__data_pipe_lsu_wavefronts" + OF_PEAK, 1),
     "shared_wavefronts": ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 1),
     "bank_conflicts": ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 1),
+    "load_wavefronts": ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", 1),
+    "load_conflicts": ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", 1),
+    "store_wavefronts": ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", 1),
+    "store_conflicts": ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", 1),
     "l2_pct": ("lts__throughput" + OF_PEAK, 1),
     "l2_tb_per_s": ("lts__t_sectors.sum.per_second", SECTOR_BYTES * 1e-12),
     "dram_pct": ("gpu__dram_throughput" + OF_PEAK, 1),
@@ -36,7 +40,10 @@ COUNTERS = {
     "smem_bytes": ("launch__shared_mem_per_block", 1),
 }
 DRAM = ("dram__bytes_read.sum.per_second", "dram__bytes_write.sum.per_second")
-WHOLE = {"shared_wavefronts", "bank_conflicts", "registers", "smem_bytes"}
+WHOLE = {
+    "shared_wavefronts", "bank_conflicts", "load_wavefronts", "load_conflicts",
+    "store_wavefronts", "store_conflicts", "registers", "smem_bytes",
+}  # fmt: skip
 
 NO_PERMISSION = (
     "ncu may not read the hardware counters: run it as root, or load the driver with "

@@ -87,7 +87,7 @@ class GpuEngine(Planner):
         nvml, _ = Nvml.open(self._index)
         telemetry = Telemetry(nvml)
         self._device = CudaDevice(self._index, telemetry)
-        self._build: dict[str, Any] = ffpa.build_info()
+        self._build = with_shared_memory(ffpa.build_info())
         self.capacity: int = torch.cuda.get_device_properties(self._index).total_memory
         self.slug = gpu_slug(torch.cuda.get_device_name(self._index))
         self.source_hash: str = self._build["source_hash"]
@@ -106,6 +106,19 @@ class GpuEngine(Planner):
     ) -> list[Row]:
         """Rows of all contestants; raises as measure_point does."""
         return measure_point(settings, contestants, Session(provenance, self._device), progress)
+
+
+def with_shared_memory(build: dict[str, Any]) -> dict[str, Any]:
+    """The build with what a CTA of each kernel takes, which the compiler alone cannot tell."""
+    asked = {instance["name"]: instance["smem_bytes"] for instance in ffpa.kernels()}
+    kernels = {
+        name: {
+            arch: {**costs, "smem_bytes": asked[name] + costs["static_smem_bytes"]}
+            for arch, costs in archs.items()
+        }
+        for name, archs in build["kernels"].items()
+    }
+    return {**build, "kernels": kernels}
 
 
 class CpuEngine:

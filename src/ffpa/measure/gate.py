@@ -85,16 +85,11 @@ class Gate:
         return error_of(output[:, :, self.rows], self.reference)
 
     def bound(self, acc: AccName | None) -> float:
-        """The relative error allowed: twice plain half precision's, and what F16 sums add.
-
-        The latter is known for standard normal inputs. Larger ones make larger scores, whose
-        rounding errors become relative errors of P.
-        """
+        """The relative error allowed: twice plain half precision's, and what F16 sums add."""
         bound = 2 * self.half_precision + FLOOR
         if acc is not None and acc != "f32":
             shape = self._shape
-            f16 = error_bound(acc, shape.dtype, shape.seqlen_k, shape.headdim)
-            bound += max(1.0, self._input_scale**2) * f16
+            bound += error_bound(acc, shape.dtype, shape.seqlen_k, shape.headdim, self._input_scale)
         return bound
 
     def fault(self, error: Error, acc: AccName | None) -> str | None:

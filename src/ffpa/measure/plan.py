@@ -9,13 +9,14 @@ from typing import NamedTuple
 from ffpa.record import Row
 from ffpa.settings import MeasureSettings, Settings
 
-from .ceiling import CEILING, COPY, SCORE_BYTES
+from .ceiling import CEILING, COPY, SCORE_BYTES, SQUARE, SQUARE_BYTES, SQUARE_FLOPS
 from .contestants import Contestant
 from .identity import Provenance, shape_of
 from .shape import Shape
 
 # TFLOP/s to plan with where nothing is recorded yet, about what an H200 does; never reported.
-ASSUMED_RATE = {"naive": 4.0, "sdpa-math": 40.0, "sdpa-efficient": 130.0, CEILING: 500.0}
+ASSUMED_RATE = {"naive": 4.0, "sdpa-math": 40.0, "sdpa-efficient": 130.0, CEILING: 500.0,
+                SQUARE: 700.0}  # fmt: skip
 OTHER_RATE = 150.0
 POINT_OVERHEAD_S = 1.0  # inputs, reference, first launches
 COMPILE_S = {"flex": 40.0}  # before a first launch
@@ -76,7 +77,8 @@ def forecast(
     seconds = POINT_OVERHEAD_S + rules.warmup_s
     for one in fitting:
         rate = ASSUMED_RATE.get(one.kernel, OTHER_RATE)
-        launch = known.get((one.kernel, one.acc, one.variant), shape.flops / rate / 1e12)
+        flops = SQUARE_FLOPS if one.kernel == SQUARE else shape.flops
+        launch = known.get((one.kernel, one.acc, one.variant), flops / rate / 1e12)
         seconds += COMPILE_S.get(one.kernel, 0.0) + _contestant_seconds(launch, rules)
     needs = [_gpu_bytes(shape, one) for one in fitting]
     return Forecast(seconds, max(needs, default=shape.input_bytes))
@@ -92,6 +94,8 @@ def _gpu_bytes(shape: Shape, contestant: Contestant) -> int:
     extra = 0
     if contestant.kernel == CEILING:
         extra = min(SCORE_BYTES, 2 * shape.scores)
+    if contestant.kernel == SQUARE:
+        extra = SQUARE_BYTES
     if contestant.kernel == COPY:
         extra = shape.input_bytes // 2
     if contestant.kernel == "sdpa-math":

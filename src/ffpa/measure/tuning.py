@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from ffpa.record import Row
 from ffpa.settings import Settings, SettingsError
 from ffpa_build.sources import source_hash
 
@@ -96,6 +97,31 @@ def write_tree(
     )
 
 
+def searches(root: Path, kernel: str, d: int, dtype: str) -> dict[str, dict[str, list[Any]]]:
+    """The fields of each search of conf/tune/ at a point, by its name."""
+    files = sorted((root / "conf/tune").glob("*.yaml"))
+    found = {file.stem: yaml.safe_load(file.read_text()) for file in files}
+    default = Settings.dtype.value
+    return {
+        name: search["fields"]
+        for name, search in found.items()
+        if (search["kernel"], search["d"], search.get("dtype", default)) == (kernel, d, dtype)
+    }
+
+
+def search_command(root: Path, recorded: str, row: Row) -> str:
+    """The search behind a command of run.py, which itself works in that search's own tree only."""
+    names = list(searches(root, row.kernel, row.headdim, row.dtype))
+    if not names:
+        return f"{recorded}  # in the tree of a search that conf/tune no longer has"
+    given = {"name", "kernels", "baselines", "results_dir", "d", "dtype"}  # by tune.py itself
+    if row.acc == "f32":
+        given.add("acc")  # as conf/tune.yaml has it
+    _, *arguments = recorded.split()
+    kept = [one for one in arguments if one.partition("=")[0] not in given]
+    return " ".join(["experiments/tune.py", f"tune={names[0]}", *kept])
+
+
 def searched_hashes(
     root: Path, kernel: str, d: int, dtype: str, acc: str, variants: Collection[str]
 ) -> set[str]:
@@ -105,13 +131,10 @@ def searched_hashes(
     of conf/tune/ searches there: what was searched with other fields cannot be made anew.
     """
     found = set()
-    for file in sorted((root / "conf/tune").glob("*.yaml")):
-        search = yaml.safe_load(file.read_text())
-        if (search["kernel"], search["d"], search["dtype"]) != (kernel, d, dtype):
-            continue
+    for fields in searches(root, kernel, d, dtype).values():
         table = find_kernel(root, kernel)
         entry = shipped_entry(table, d, dtype, acc)
-        trial = [one for one in candidates(entry, search["fields"]) if one.variant in variants]
+        trial = [one for one in candidates(entry, fields) if one.variant in variants]
         with tempfile.TemporaryDirectory() as folder:
             write_tree(root, Path(folder), table, [entry, *(one.entry for one in trial)])
             found.add(source_hash(Path(folder)))

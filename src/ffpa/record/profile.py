@@ -35,6 +35,11 @@ class KernelProfile(BaseModel):
     shared_pct: float  # of the pipe that shared memory is read and written through
     shared_wavefronts: int
     bank_conflicts: int
+    # Loads (ldmatrix among them) and stores by a warp's instructions; None in earlier records.
+    load_wavefronts: int | None = None
+    load_conflicts: int | None = None
+    store_wavefronts: int | None = None
+    store_conflicts: int | None = None
     l2_pct: float
     l2_tb_per_s: float  # sectors of 32 bytes that L2 looked up
     dram_pct: float
@@ -47,7 +52,20 @@ class KernelProfile(BaseModel):
     @property
     def conflict_share(self) -> float:
         """Wavefronts of shared memory that only bank conflicts made necessary."""
-        return self.bank_conflicts / self.shared_wavefronts if self.shared_wavefronts else 0.0
+        return _share(self.bank_conflicts, self.shared_wavefronts)
+
+    @property
+    def conflict_shares(self) -> tuple[float, float] | None:
+        """The same of loads and of stores alone; None where they were not told apart."""
+        loads = self.load_conflicts, self.load_wavefronts
+        stores = self.store_conflicts, self.store_wavefronts
+        if None in (*loads, *stores):
+            return None
+        return _share(*loads), _share(*stores)
+
+
+def _share(part: int | None, whole: int | None) -> float:
+    return part / whole if part and whole else 0.0
 
 
 class Profiles(BaseModel):

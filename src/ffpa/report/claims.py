@@ -68,21 +68,25 @@ class Metric(_Part):
     """One number, or one per point, made from the selected points.
 
     every: the quantity at each point. peak: its largest value. peak_at: the D of that. trend:
-    Kendall's tau of the quantity with D (-1: falls throughout, 1: rises throughout). step: value
-    at D = `at` over that at the D before it. steps: the same at every D but the first.
-    share_of_peak: value at D = `at` over the largest.
+    Kendall's tau of the quantity with D (-1: falls throughout, 1: rises throughout). flat: the
+    lowest value over the largest. step: value at D = `at` over that at the D before it. steps: the
+    same at every D but the first. share_of_peak: value at D = `at` over the largest.
     These take no quantity: failures counts the points without a right result, wrong those with a
     wrong one, changing those whose second launch gave other bits.
     """
 
     kind: Literal[
-        "every", "peak", "peak_at", "trend", "step", "steps", "share_of_peak",
+        "every", "peak", "peak_at", "trend", "flat", "step", "steps", "share_of_peak",
         "failures", "wrong", "changing",
     ]  # fmt: skip
-    of: Literal["tflops", "speedup", "err_rel", "registers"] | None = None
-    # speedup: whose time, err_rel: whose error is divided by. "peers": at each point the fastest of
-    # the baselines that ran.
-    over: Who | Literal["peers"] | None = None
+    # conflicts, warps, dram: of the recorded profile, the share of shared memory's wavefronts that
+    # bank conflicts made necessary, warps on a multiprocessor, share of memory's bandwidth.
+    of: (
+        Literal["tflops", "speedup", "err_rel", "registers", "conflicts", "warps", "dram"] | None
+    ) = None
+    # Whose time, error or registers are divided by. Several: at each point the fastest. "peers":
+    # the fastest of the baselines that ran. "model": the error that the CPU model allows.
+    over: Who | list[Who] | Literal["peers", "model"] | None = None
     than: Sizes | None = None  # tflops: divided by those at these sizes
     floors: dict[int, float] = Field(default_factory=dict)  # tflops: divided by these, by D
     at: int | None = None  # one of the selected D, and for a step not the first
@@ -110,10 +114,16 @@ class Metric(_Part):
             )
         if (self.at is not None) != (self.kind in ("step", "share_of_peak")):
             raise ValueError(f"metric {self.kind}: `at` belongs to step and share_of_peak")
-        if self.over and self.of not in ("speedup", "err_rel"):
-            raise ValueError(f"metric {self.kind}: `over` belongs to speedup and err_rel")
-        if self.over == "peers" and self.of != "speedup":
-            raise ValueError(f"metric {self.kind}: `over: peers` belongs to speedup")
+        if self.over and self.of not in ("speedup", "err_rel", "registers"):
+            raise ValueError(
+                f"metric {self.kind}: `over` belongs to speedup, err_rel and registers"
+            )
+        if (self.over == "peers" or isinstance(self.over, list)) and self.of != "speedup":
+            raise ValueError(f"metric {self.kind}: `over` several belongs to speedup")
+        if self.over == []:
+            raise ValueError(f"metric {self.kind}: `over` is an empty list")
+        if self.over == "model" and (self.of, self.kind) != ("err_rel", "every"):
+            raise ValueError(f"metric {self.kind}: `over: model` belongs to every err_rel")
         for name in ("than", "floors"):
             if getattr(self, name) and (self.of, self.kind) != ("tflops", "every"):
                 raise ValueError(f"metric {self.kind}: `{name}` belongs to every tflops")
@@ -183,7 +193,8 @@ class Claim(_Part):
     @model_validator(mode="after")
     def _at_is_selected(self) -> Self:
         dims = sorted(self.select.headdim)
-        if not dims and (self.metric.kind in ("trend", "peak_at", "steps") or self.picks_dtype):
+        needing = ("trend", "flat", "peak_at", "steps")
+        if not dims and (self.metric.kind in needing or self.picks_dtype):
             raise ValueError(f"metric {self.metric.kind} needs select.headdim")
         if self.metric.floors and sorted(self.metric.floors) != dims:
             raise ValueError(f"metric.floors is for D = {listed(self.metric.floors)}: give each D")

@@ -106,6 +106,8 @@ def comparison_table(comparisons: list[Comparison]) -> pd.DataFrame:
 
 def _compare(before: Point, after: Point, margin: float) -> Comparison:
     ratio = statistics.unpaired_ratio(before.timed, after.timed)
+    if before.timed == after.timed:  # the very same rounds, so that nothing can have changed
+        ratio = ratio._replace(low=ratio.value, high=ratio.value)
     return Comparison(before, after, ratio, verdict(ratio, margin))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 CEILING_PREFIX = "ceiling-"
@@ -15,9 +16,21 @@ _LABELS = {
     "sdpa-math": "SDPA math",
     "flex": "FlexAttention",
     "flash-attn-4": "flash-attn 4",
-    "ceiling-matmul": "matmul ceiling",
+    "ceiling-matmul": "matmuls storing S",
+    "ceiling-square": "square matmul",
     "ceiling-copy": "copy ceiling",
     CPU_MODEL: "CPU model",
+}
+
+
+# What a rate beside the kernels' is the rate of, where the label alone does not say.
+_MEANINGS = {
+    "ceiling-matmul": (
+        "both products of the attention's shapes by torch.matmul, not fused, so that S goes "
+        "through memory: a fused kernel may pass it"
+    ),
+    "ceiling-square": "one product of 8192 × 8192 matrices, the rate that the device sustains",
+    "ceiling-copy": "attention that took as long as a copy of as many bytes",
 }
 
 
@@ -69,6 +82,13 @@ class Contestant(NamedTuple):
 
 
 EFFICIENT = Contestant("sdpa-efficient")  # SDPA's backend of that name (EA): speed-ups are over it
+
+
+def meanings(contestants: Iterable[Contestant]) -> list[str]:
+    """What the captions say of those among them that are no attention."""
+    return [
+        f"{one.label}: {_MEANINGS[one.kernel]}" for one in contestants if one.kernel in _MEANINGS
+    ]
 
 
 def compiled_for(kernel: str, capability: str | None) -> str | None:

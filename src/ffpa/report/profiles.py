@@ -29,10 +29,13 @@ def profile_caption(results: Results) -> str:
     """What the table rests on; after profile_table, which tells when there is none."""
     kernels, _ = kernels_and_steps(results)
     first = kernels[0]
+    dims = ", ".join(str(dim) for dim in sorted({one.headdim for one in kernels}))
+    apart = "loads / of stores" if first.conflict_shares else "loads and stores together"
     return (
-        f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}; "
-        f"{_origin(results)}; busy: share of cycles; stalls: share of a resident "
-        f"warp's time{_stale(results)}"
+        f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}, "
+        f"D = {dims} only; {_origin(results)}; busy: share of cycles; bank conflicts: share of the "
+        f"wavefronts of shared memory, of {apart}; stalls: share of a resident warp's "
+        f"time{_stale(results)}"
     )
 
 
@@ -98,6 +101,12 @@ def _step_line(number: int, name: str, one: KernelProfile) -> dict[str, str]:
     }
 
 
+def _conflicts(one: KernelProfile) -> str:
+    """Of loads / of stores; of both together where the record does not tell them apart."""
+    shares = one.conflict_shares or (one.conflict_share,)
+    return " / ".join(f"{100 * share:.2f}" for share in shares) + " %"
+
+
 def _line(one: KernelProfile) -> dict[str, str]:
     return {
         "kernel": Contestant(one.kernel, one.acc).label,
@@ -105,7 +114,7 @@ def _line(one: KernelProfile) -> dict[str, str]:
         "tensor busy": f"{one.tensor_pct:.0f} %",
         "issue": f"{one.issue_pct:.0f} %",
         "shared memory": f"{one.shared_pct:.0f} %",
-        "bank conflicts": f"{one.conflict_share:.2%}".replace("%", " %"),
+        "bank conflicts": _conflicts(one),
         "L2 TB/s": f"{one.l2_tb_per_s:.1f}",
         "DRAM TB/s": f"{one.dram_tb_per_s:.2f}",
         "registers": str(one.registers),

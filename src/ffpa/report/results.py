@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from ffpa.measure.tuning import searched_hashes
+from ffpa.measure.tuning import search_command, searched_hashes
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
-from ffpa.record.profile import Profiles, load_profiles
+from ffpa.record.profile import KernelProfile, Profiles, load_profiles
 from ffpa.record.provenance import tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
 from ffpa.settings import SettingsError
@@ -23,6 +23,12 @@ from .points import Point, Shape, process_of
 from .statistics import Estimate, Runs
 
 SEARCH = "tune"  # the results file of experiments/tune.py
+# What a frame has of the profile, by column.
+PROFILED: dict[str, Callable[[KernelProfile], float]] = {
+    "conflicts": lambda profile: profile.conflict_share,
+    "warps": lambda profile: profile.warps_per_sm,
+    "dram": lambda profile: profile.dram_pct / 100,
+}
 LATE_SHARE = 0.1  # a point with the host's own time in more of its samples is marked
 
 
@@ -105,14 +111,18 @@ class Results:
 
     def commands(self, experiment: str) -> list[str]:
         """The command lines that recorded an experiment's rows, with their dates."""
-        wanted = dict.fromkeys(
-            (row.env_hash, row.run_id) for row in self.rows if row.experiment == experiment
-        )
+        wanted: dict[tuple[str, str], Row] = {}
+        for row in self.rows:
+            if row.experiment == experiment:
+                wanted.setdefault((row.env_hash, row.run_id), row)
         found = []
-        for env_hash, run_id in wanted:
+        for (env_hash, run_id), row in wanted.items():
             environment = self.environments.get(env_hash)
             if environment and (run := environment.runs.get(run_id)):
-                found.append(f"python {run.command}  # {run.started[:10]}")
+                command = run.command
+                if experiment == SEARCH:
+                    command = search_command(REPOSITORY, command, row)
+                found.append(f"python {command}  # {run.started[:10]}")
         return found
 
     def build_of(self, contestant: Contestant) -> Build | None:
@@ -248,6 +258,7 @@ class Results:
             "err_max": row.err_max,
             "repeats": point.repeats,
             "registers": self._registers(row),
+            **self._profiled(row),
             "samples": sum(len(row.samples_ms) for row in point.rows),
             "processes": len({process_of(row) for row in point.rows}),
             "discarded": sum(row.discarded for row in point.rows),
@@ -255,6 +266,17 @@ class Results:
             "late": sum(row.late or 0 for row in point.rows),
             "stale": point.stale,
         }
+
+    def _profiled(self, row: Row) -> dict[str, float | None]:
+        """Counters of the very kernel and shape, if those of these sources were recorded."""
+        found = None
+        if self.profiles and self.profiles.source_hash == row.source_hash and not row.causal:
+            shape = (row.batch, row.nheads_q, row.nheads_kv, row.seqlen_q, row.seqlen_k)
+            for one in self.profiles.profiles:
+                profiled = (one.batch, one.nheads_q, one.nheads_kv, one.seqlen_q, one.seqlen_k)
+                if (one.instance, profiled) == (row.backend, shape):
+                    found = one
+        return {name: counter(found) if found else None for name, counter in PROFILED.items()}
 
     def _registers(self, row: Row) -> int | None:
         """Registers a thread of the kernel that ran, as compiled for the device."""

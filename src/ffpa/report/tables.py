@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ffpa.record import DTypeName
 
-from .names import Contestant
+from .names import Contestant, meanings
 from .results import NoRowsError, Results, contestants_in, only
 
 GAP = "–"
+# In characters of TeX: a head's line, what is between two columns, and what a page holds.
+HEAD_WIDTH, GAP_WIDTH, PAGE_WIDTH = 13, 2, 132
 HEADDIMS = range(320, 1025, 64)
 SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "input_scale"]
 
@@ -89,6 +93,7 @@ def headdim_caption(results: Results, frame: pd.DataFrame, dims: Sequence[int] =
     panel = headdim_panel(frame, dims=dims)
     sentences = [f"{results.device}; {panel.iloc[0]['size']}; medians in TFLOP/s"]
     sentences += sorted({f"{label}: {note}" for label, note in _notes(results, panel)})
+    sentences += meanings(contestants_in(panel))
     sentences += absent_notes(panel, "could run at no D") + stale_notes(panel)
     return "; ".join(sentences)
 
@@ -105,7 +110,8 @@ def resource_table(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame({"D": sorted(panel["headdim"].unique())})
     for contestant in contestants_in(panel):
         if contestant.is_ours:
-            cells = [resources(results, contestant, dim) for dim in table["D"]]
+            costs = [costs_of(results, contestant, dim) for dim in table["D"]]
+            cells = [str(cost) if cost else GAP for cost in costs]
             if any(cell != GAP for cell in cells):
                 table[contestant.label] = cells
     if len(table.columns) == 1:
@@ -130,13 +136,54 @@ def to_markdown(table: pd.DataFrame, align: Literal["left", "right"] = "right") 
 
 
 def to_tex(table: pd.DataFrame) -> str:
-    """booktabs tabular."""
+    """booktabs tabulars: one, or several below each other for a table wider than a page."""
+    return "\n\\medskip\n\n".join(_tabular(part) for part in parts_of(table))
+
+
+def parts_of(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """The table by columns, in as few parts as fit a page.
+
+    Each begins with the columns that tell its lines apart.
+    """
+    columns = len(table.columns)
+    keys = 1
+    while keys < columns and table.iloc[:, :keys].duplicated().any():
+        keys += 1
+    parts = [table]
+    while max(map(tex_width, parts)) > PAGE_WIDTH and len(parts) < columns - keys:
+        cuts = np.array_split(np.arange(keys, columns), len(parts) + 1)
+        parts = [table.iloc[:, [*range(keys), *cut]] for cut in cuts]
+    return parts
+
+
+def tex_width(table: pd.DataFrame) -> int:
+    """Characters across a table as it is set."""
+    return sum(_width_of(table, name) for name in table.columns)
+
+
+def _width_of(table: pd.DataFrame, name: str) -> int:
+    lines = [*head_lines(name), *(str(cell) for cell in table[name])]
+    return max(map(len, lines)) + GAP_WIDTH
+
+
+def _tabular(table: pd.DataFrame) -> str:
     styler = table.style.hide(axis="index").format(escape="latex")
-    styler = styler.format_index(escape="latex", axis="columns")
+    styler = styler.format_index(_stacked, axis="columns")
     # Words to the left, numbers to the right.
     sides = ["l" if str(cells.iloc[0])[:1].isalpha() else "r" for _, cells in table.items()]
     text = str(styler.to_latex(hrules=True, column_format="".join(sides)))
     return text.replace(GAP, "--")
+
+
+def head_lines(head: str) -> list[str]:
+    """A column's head as it is broken: its words, short ones together."""
+    return textwrap.wrap(head, HEAD_WIDTH, break_long_words=False)
+
+
+def _stacked(head: object) -> str:
+    lines = [line.replace("_", r"\_").replace("%", r"\%") for line in head_lines(str(head))]
+    stacked = r" \\ ".join(lines)
+    return rf"\shortstack{{{stacked}}}" if len(lines) > 1 else stacked
 
 
 def _notes(results: Results, panel: pd.DataFrame) -> list[tuple[str, str]]:
@@ -155,22 +202,42 @@ def rate_cell(points: pd.DataFrame, dim: int) -> str:
     return text
 
 
-def resources(results: Results, contestant: Contestant, dim: int) -> str:
-    """Registers per thread, and bytes spilled if any, as compiled for the device."""
+class Costs(NamedTuple):
+    """What the compiler made of an instance, for the device."""
+
+    registers: int
+    spill_bytes: int
+    smem_bytes: int | None  # of a CTA; None where no build or profile tells
+
+    def __str__(self) -> str:
+        return f"{self.registers}" + (f" + {self.spill_bytes} B" if self.spill_bytes else "")
+
+
+def costs_of(results: Results, contestant: Contestant, dim: int) -> Costs | None:
+    """What the kernel that runs a head dimension takes; None where no build tells."""
     build = results.build_of(contestant)
     device = (results.capability or "").replace(".", "")
     # A kernel runs any head dimension up to the one it was compiled for, on the nearest above.
     compiled = {
-        int(name.split("/")[1].removeprefix("d")): architectures
+        int(name.split("/")[1].removeprefix("d")): (name, architectures)
         for name, architectures in (build.kernels if build else {}).items()
         if _instance_of(name, contestant)
     }
     nearest = min((headdim for headdim in compiled if headdim >= dim), default=None)
-    for arch, costs in sorted(compiled.get(nearest, {}).items()) if nearest else ():
+    if nearest is None:
+        return None
+    name, architectures = compiled[nearest]
+    for arch, costs in sorted(architectures.items()):
         if arch.rstrip("a") == device:
-            spills = costs["spill_bytes"]
-            return f"{costs['registers']}" + (f" + {spills} B" if spills else "")
-    return GAP
+            smem = costs.get("smem_bytes") or _profiled_smem(results, name)
+            return Costs(costs["registers"], costs["spill_bytes"], smem)
+    return None
+
+
+def _profiled_smem(results: Results, instance: str) -> int | None:
+    """What a profiler saw: builds recorded before they told it have registers only."""
+    profiles = results.profiles.profiles if results.profiles else ()
+    return next((one.smem_bytes for one in profiles if one.instance == instance), None)
 
 
 def _instance_of(name: str, contestant: Contestant) -> bool:

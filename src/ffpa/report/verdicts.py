@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ from typing import Any, Literal, get_args
 import pandas as pd
 from scipy import stats
 
+from ffpa.numerics import error_bound
+
 from . import statistics
-from .claims import Claim, Metric, Select, Sizes, listed, span
-from .results import LATE_SHARE, NoRowsError, Results, contestants_in, only
+from .claims import Claim, Metric, Select, Sizes, Who, listed, span
+from .results import LATE_SHARE, PROFILED, NoRowsError, Results, contestants_in, only
 from .tables import one_setting
 
 VerdictName = Literal["holds", "unclear", "does not hold", "stale", "not tested here"]
@@ -107,6 +110,8 @@ def _judge_points(
 def _lacking(metric: Metric) -> str:
     if metric.of == "registers":
         return "recorded build"
+    if metric.of in PROFILED:
+        return "recorded profile"
     if metric.of == "tflops":
         return f"rate with {metric.than}"
     return f"{'peer' if metric.over == 'peers' else metric.opponent.label} in the same runs"
@@ -172,15 +177,20 @@ def _quantity(
     metric, by_place = claim.metric, points.set_index("place")
     if metric.over == "peers":
         return _over_peers(claim, by_place, frame, results)
-    if metric.of == "err_rel":
-        errors = by_place["err_rel"].astype(float)
-        if metric.over:
+    if isinstance(metric.over, list):
+        return _over_each(claim, metric.over, results)
+    if metric.over == "model":
+        return _over_model(by_place)
+    if metric.of in ("err_rel", "registers"):
+        ours = by_place[metric.of].astype(float)
+        if isinstance(metric.over, Who):
             select = claim.select.model_copy(update=metric.over.model_dump())
-            theirs = _selected(frame, select).set_index("place")["err_rel"].astype(float)
-            errors = (errors / theirs).reindex(by_place.index)
-        return _exact(errors), ""
-    if metric.of == "registers":
-        return _exact(by_place["registers"].astype(float)), ""
+            theirs = _selected(frame, select).set_index("place")[metric.of].astype(float)
+            theirs = theirs.reindex(by_place.index)
+            ours = (ours / theirs).mask(ours.eq(theirs), 1.0)  # errors may both be 0
+        return _exact(ours), ""
+    if metric.of in PROFILED:
+        return _exact(by_place[str(metric.of)].astype(float)), ""
     values = _estimated(by_place, str(metric.of))
     if metric.than:
         changed = metric.than.model_dump(exclude_defaults=True)
@@ -208,6 +218,36 @@ def _rates(by_place: pd.DataFrame) -> str:
     """The rates behind shares of floors, with the dtype that had them."""
     told = zip(by_place.index, by_place["tflops"], by_place["dtype"], strict=True)
     return "TFLOP/s at " + listed(f"{place}: {rate:.0f} {dtype}" for place, rate, dtype in told)
+
+
+def _over_model(by_place: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Errors over those that the CPU model allows, and the errors themselves by input scale."""
+    facts = by_place[["acc", "dtype", "seqlen_k", "headdim", "input_scale"]]
+    errors = by_place["err_rel"].astype(float)
+    allowed = [error_bound(*point) for point in facts.itertuples(index=False, name=None)]
+    scales = errors.groupby(by_place["input_scale"])
+    told = listed(
+        f"{least:.2%} to {most:.2%} for inputs × {scale:g}".replace("%", " %")
+        for (scale, least), most in zip(scales.min().items(), scales.max(), strict=True)
+    )
+    return _exact(errors / allowed), f"relative errors: {told}"
+
+
+def _over_each(
+    claim: Claim, opponents: Sequence[Who], results: Results
+) -> tuple[pd.DataFrame, str]:
+    """The speed-up over that of the opponents over whom it is lowest, point by point."""
+    found = []
+    for one in opponents:
+        frame = results.frame(claim.experiment, one.contestant)
+        by_place = _selected(frame, claim.select).set_index("place")
+        found.append(_estimated(by_place, "speedup"))
+    lowest = found[0]
+    for speeds in found[1:]:
+        # A blank stays: without the time of one, the fastest of all is not known.
+        lower = speeds["value"].isna() | (speeds["value"] < lowest["value"])
+        lowest = lowest.mask(lower, speeds)
+    return lowest, ""
 
 
 def _over_peers(
@@ -245,7 +285,10 @@ def _reduce(metric: Metric, values: pd.DataFrame) -> pd.DataFrame:
             return _exact(pd.Series([peak]))
         case Metric(kind="trend"):
             tau = stats.kendalltau(places, list(by_place.values())).statistic
-            return _exact(pd.Series([tau]))
+            return _exact(pd.Series([0.0 if math.isnan(tau) else tau]))  # NaN: all are the same
+        case Metric(kind="flat"):
+            lowest = min(places, key=lambda place: by_place[place])
+            return _ratio(values.loc[[lowest]], values.loc[[peak]])
         case Metric(kind="step", at=int(at)):
             return _ratio(values.loc[[at]], values.loc[[places[places.index(at) - 1]]])
         case Metric(kind="share_of_peak", at=int(at)):
