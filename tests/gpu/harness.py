@@ -64,8 +64,9 @@ def sample(*headdims, acc=None):
 
 
 def stand_ins():
-    """The variants that a call may get without naming them: for masks, small work or memory."""
-    return [i for i in INSTANCES if i["variant"] and (i["masks"] or i["narrow"] or i["fallback"])]
+    """The variants that a call may get without naming them: for masks, few rows or memory."""
+    reasons = ("masks", "narrow", "fallback", "splits")
+    return [i for i in INSTANCES if i["variant"] and any(i[reason] for reason in reasons)]
 
 
 class Case(NamedTuple):
