@@ -163,11 +163,14 @@ def test_only_gated_claims_fail_the_command(
     gate: bool, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     baseline = {"kernel": "sdpa-efficient", "acc": None}
-    entry = claim({"kind": "peak", **TFLOPS}, {"low": 999}, gate=gate, select=baseline)
+    told = {"gate": gate, "select": baseline, "differs": "The moon was full."}
+    entry = claim({"kind": "peak", **TFLOPS}, {"low": 999}, **told)
     path = write_claims(tmp_path / "claims.yaml", entry)
     folder = synthetic.write(tmp_path / "gpu", rows())
     assert main(["claims", "--claims", str(path), "--results", str(folder)]) == code
-    assert "does not hold" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "does not hold" in out
+    assert "\n                 The moon was full.\n" in out  # ours has no setting to compare with
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,8 @@ def _verdict_text(verdict: Verdict, here: str) -> str:
     if verdict.why:
         lines.append(" " * 17 + verdict.why)
     if verdict.explanation:
-        lines.append(" " * 17 + f"there {claim.setting}; here {here}. {verdict.explanation}")
+        settings = f"there {claim.setting}; here {here}. " if claim.setting else ""
+        lines.append(" " * 17 + settings + verdict.explanation)
     if verdict.name in ("stale", "not tested here"):
         lines.append(" " * 17 + f"to test it: {claim.command}")
     return "\n".join(lines)
