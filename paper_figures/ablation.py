@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ffpa.report.names import Contestant
-from ffpa.report.results import Results
+from ffpa.report.results import Results, ours
 from ffpa.report.tables import GAP, stale_notes
 
 from . import style
@@ -26,11 +26,11 @@ def panel_of(results: Results) -> pd.DataFrame:
     `shipped` is the rate beside which each is drawn, `speedup` the ratio in the same rounds.
     """
     frame = results.frame(NAME, BASE)
-    ours = frame[[one.is_ours for one in frame["contestant"]]]
-    ours = some(ours[ours["acc"] == "f32"], "F32 rows of ablation")
+    own = ours(frame)
+    own = some(own[own["acc"] == "f32"], "F32 rows of ablation")
     groups = []
-    for dim in sorted(ours["headdim"].unique(), reverse=True):
-        group = ours[ours["headdim"] == dim]
+    for dim in sorted(own["headdim"].unique(), reverse=True):
+        group = own[own["headdim"] == dim]
         whole = group["variant"] == ""
         shipped = some(group[whole], f"row of ablation of what ships at D = {dim}").head(1)
         variants = group[~whole].sort_values("tflops", ascending=False, na_position="last")

@@ -7,12 +7,18 @@ import pandas as pd
 from ffpa.report.tables import GAP
 
 
-def rate_and_share(points: pd.DataFrame, whole: pd.DataFrame, dim: int) -> str:
-    """TFLOP/s at a D, and in brackets what part of the rate in `whole` it is; both indexed by D."""
+def rate_and_share(
+    points: pd.DataFrame, whole: pd.DataFrame, dim: int, whole_dim: int | None = None
+) -> str:
+    """TFLOP/s at a D, and in brackets what part of the rate in `whole` it is; both indexed by D.
+
+    Where the rate to compare with is of another D, that is `whole_dim`.
+    """
     if dim not in points.index or not points.loc[dim, "counts"]:
         return GAP
     rate = points.loc[dim, "tflops"]
     text = f"{rate:.0f}"
-    if dim in whole.index and whole.loc[dim, "counts"]:
-        text += f" ({rate / whole.loc[dim, 'tflops']:.0%})"
+    other = dim if whole_dim is None else whole_dim
+    if other in whole.index and whole.loc[other, "counts"]:
+        text += f" ({rate / whole.loc[other, 'tflops']:.0%})"
     return text

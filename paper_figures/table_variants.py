@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from ffpa.report.names import Contestant
-from ffpa.report.results import NoRowsError, Results, contestants_in, only
+from ffpa.report.results import NoRowsError, Results, contestants_in, only, ours
 from ffpa.report.tables import stale_notes
 
 from .share import rate_and_share
@@ -22,28 +22,28 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     Raises:
         NoRowsError: no rows of a variant were recorded.
     """
-    ours = frame[frame["contestant"].map(lambda contestant: contestant.is_ours)]
-    variants = ours["variant"] != ""
-    if not (variants & ours["counts"].astype(bool)).any():
+    own = ours(frame)
+    variants = own["variant"] != ""
+    if not (variants & own["counts"].astype(bool)).any():
         raise NoRowsError(
             "experiment variants has no rows of variants: `nox -s bench -- experiment=variants` "
             "on a machine with a GPU records them"
         )
-    table = pd.DataFrame({"D": sorted(ours["headdim"].unique())})
-    for contestant in contestants_in(ours):
+    table = pd.DataFrame({"D": sorted(own["headdim"].unique())})
+    for contestant in contestants_in(own):
         shipped = Contestant(contestant.kernel, contestant.acc)
-        own, whole = (only(ours, one).set_index("headdim") for one in (contestant, shipped))
+        points, whole = (only(own, one).set_index("headdim") for one in (contestant, shipped))
         others = whole if contestant.variant else whole.iloc[:0]
-        table[contestant.label] = [rate_and_share(own, others, dim) for dim in table["D"]]
+        table[contestant.label] = [rate_and_share(points, others, dim) for dim in table["D"]]
     save_table(table, folder, NAME)
-    first = ours.iloc[0]
+    first = own.iloc[0]
     sentences = [
         f"{results.device}; B={first['batch']} H={first['nheads_q']} N={first['seqlen_q']} "
         f"{first['dtype']}; medians in TFLOP/s, and in brackets their share of the rate of the "
         "configuration that this device gets; smem163 and smem99 are for devices with 163 and "
         "99 KiB of shared memory a CTA, empty where the same configuration serves them"
     ]
-    return "; ".join([*sentences, *stale_notes(ours)])
+    return "; ".join([*sentences, *stale_notes(own)])
 
 
 SHEET = Sheet(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .inputs import Inputs
+from .shape import Shape
 from .timer import Launch
 
 CEILING = "ceiling-matmul"
@@ -63,6 +64,11 @@ def matmul_launch(inputs: Inputs) -> tuple[Launch, int]:
             torch.bmm(held, value[part], out=out[part])
 
     return launch, 4 * shape.scores * shape.headdim
+
+
+def product_bytes(kernel: str, shape: Shape) -> int:
+    """What CEILING or SQUARE needs beyond inputs and output; 0 for any other contestant."""
+    return {CEILING: min(SCORE_BYTES, 2 * shape.scores), SQUARE: SQUARE_BYTES}.get(kernel, 0)
 
 
 def square_launch(inputs: Inputs) -> Launch:

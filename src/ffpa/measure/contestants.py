@@ -19,12 +19,11 @@ from ffpa.support import AUTO_ORDER, DeviceLimits, Problem, few_queries, find
 from .ceiling import (
     CEILING,
     COPY,
-    SCORE_BYTES,
     SQUARE,
-    SQUARE_BYTES,
     SQUARE_FLOPS,
     copy_launch,
     matmul_launch,
+    product_bytes,
     square_launch,
 )
 from .inputs import Inputs
@@ -97,14 +96,10 @@ def contestants_of(settings: Settings, compiled: Iterable[str]) -> list[Contesta
 
 def memory_of(contestant: Contestant, inputs: Inputs) -> int:
     """Bytes that a contestant needs beyond inputs and output."""
-    if contestant.kernel == CEILING:
-        return min(SCORE_BYTES, 2 * inputs.shape.scores)
-    if contestant.kernel == SQUARE:
-        return SQUARE_BYTES
     if contestant.kernel == COPY:
         return inputs.key.element_size() * inputs.key.numel()
     baseline = BASELINES.get(contestant.kernel)
-    return baseline.memory(inputs) if baseline else 0
+    return baseline.memory(inputs) if baseline else product_bytes(contestant.kernel, inputs.shape)
 
 
 def make_ready(contestant: Contestant, inputs: Inputs, limits: DeviceLimits) -> Ready:

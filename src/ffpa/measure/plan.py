@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ffpa.record import Row
 from ffpa.settings import MeasureSettings, Settings
 
-from .ceiling import CEILING, COPY, SCORE_BYTES, SQUARE, SQUARE_BYTES, SQUARE_FLOPS
+from .ceiling import CEILING, COPY, SQUARE, SQUARE_FLOPS, product_bytes
 from .contestants import Contestant
 from .identity import Provenance, shape_of
 from .shape import Shape
@@ -91,11 +91,7 @@ def _contestant_seconds(launch: float, rules: MeasureSettings) -> float:
 
 
 def _gpu_bytes(shape: Shape, contestant: Contestant) -> int:
-    extra = 0
-    if contestant.kernel == CEILING:
-        extra = min(SCORE_BYTES, 2 * shape.scores)
-    if contestant.kernel == SQUARE:
-        extra = SQUARE_BYTES
+    extra = product_bytes(contestant.kernel, shape)
     if contestant.kernel == COPY:
         extra = shape.input_bytes // 2
     if contestant.kernel == "sdpa-math":

@@ -312,6 +312,11 @@ def contestants_in(frame: pd.DataFrame) -> list[Contestant]:
     return list(dict.fromkeys(frame["contestant"]))
 
 
+def ours(frame: pd.DataFrame) -> pd.DataFrame:
+    """The points of this project's kernels."""
+    return frame[[entry.is_ours for entry in frame["contestant"]]]
+
+
 def only(frame: pd.DataFrame, contestant: Contestant) -> pd.DataFrame:
     """The points of one contestant. (pandas would compare a tuple element by element.)"""
     return frame[[entry == contestant for entry in frame["contestant"]]]
