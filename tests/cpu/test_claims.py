@@ -230,8 +230,7 @@ def swept(experiment: str, overrides: list[str]) -> list[dict[str, Any]]:
 
 def changed(entry: Claim) -> dict[str, Any]:
     """The point that a rate is compared with, in the words of the configuration."""
-    assert entry.metric.than is not None
-    select = entry.select.model_copy(update=entry.metric.than.model_dump(exclude_defaults=True))
+    select = entry.select.model_copy(update=entry.metric.changed)
     sizes = {key: getattr(select, name)[0] for name, key in KEYS.items() if getattr(select, name)}
     return sizes | {"causal": select.causal, "dtype": select.dtype}
 
@@ -341,6 +340,21 @@ def test_a_rate_relative_to_another_size() -> None:
     assert judged(entry, causal + full).name == "holds"
     verdict = judged(entry, causal)
     assert verdict.name == "not tested here" and "no rate with causal=False" in verdict.why
+
+
+def test_a_rate_relative_to_another_contestant_that_computes_something_else() -> None:
+    ours = [row("split_d-sm80", "f32", 512, 180.0)]
+    # The time of 300 TFLOP/s of our operations, of which it does two thirds: 200 of its own.
+    timed = row("ceiling-square", None, 512, 300.0)
+    square = timed.model_copy(update={"tflops": 200.0})
+    entry = claim(
+        {"kind": "every", "than": {"kernel": "ceiling-square"}, **TFLOPS},
+        {"low": 0.88, "high": 0.92},
+        select={"headdim": [512]},
+    )
+    assert judged(entry, [*ours, square]).name == "holds"
+    verdict = judged(entry, ours)
+    assert verdict.name == "not tested here" and "no rate with square matmul" in verdict.why
 
 
 def drifting(ratio: float, runs: tuple[str, str]) -> list[Row]:

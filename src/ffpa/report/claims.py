@@ -87,7 +87,8 @@ class Metric(_Part):
     # Whose time, error or registers are divided by. Several: at each point the fastest. "peers":
     # the fastest of the baselines that ran. "model": the error that the CPU model allows.
     over: Who | list[Who] | Literal["peers", "model"] | None = None
-    than: Sizes | None = None  # tflops: divided by those at these sizes
+    # tflops: divided by those at these sizes, or of this contestant at the same ones.
+    than: Sizes | Who | None = None
     floors: dict[int, float] = Field(default_factory=dict)  # tflops: divided by these, by D
     at: int | None = None  # one of the selected D, and for a step not the first
 
@@ -105,6 +106,13 @@ class Metric(_Part):
     def opponent(self) -> Contestant:
         """Whom a speed-up is over."""
         return self.over.contestant if isinstance(self.over, Who) else EFFICIENT
+
+    @property
+    def changed(self) -> dict[str, object]:
+        """What is another in the selection that a rate is divided by."""
+        if isinstance(self.than, Who):
+            return self.than.model_dump()
+        return self.than.model_dump(exclude_defaults=True) if self.than else {}
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -127,7 +135,7 @@ class Metric(_Part):
         for name in ("than", "floors"):
             if getattr(self, name) and (self.of, self.kind) != ("tflops", "every"):
                 raise ValueError(f"metric {self.kind}: `{name}` belongs to every tflops")
-        if self.than and (self.floors or self.than.dtype == "better"):
+        if self.than and (self.floors or self.changed.get("dtype") == "better"):
             raise ValueError(f"metric {self.kind}: give `than` one dtype and no floors")
         return self
 

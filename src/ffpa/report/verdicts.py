@@ -113,7 +113,8 @@ def _lacking(metric: Metric) -> str:
     if metric.of in PROFILED:
         return "recorded profile"
     if metric.of == "tflops":
-        return f"rate with {metric.than}"
+        rival = metric.than.contestant.label if isinstance(metric.than, Who) else metric.than
+        return f"rate with {rival}"
     return f"{'peer' if metric.over == 'peers' else metric.opponent.label} in the same runs"
 
 
@@ -193,8 +194,8 @@ def _quantity(
         return _exact(by_place[str(metric.of)].astype(float)), ""
     values = _estimated(by_place, str(metric.of))
     if metric.than:
-        changed = metric.than.model_dump(exclude_defaults=True)
-        other = _selected(frame, claim.select.model_copy(update=changed)).set_index("place")
+        select = claim.select.model_copy(update=metric.changed)
+        other = _selected(frame, select).set_index("place")
         others = _estimated(other, "tflops").reindex(values.index)
         ratios = [_ratio(values.loc[[place]], others.loc[[place]]) for place in values.index]
         return pd.concat(ratios), ""
