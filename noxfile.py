@@ -192,7 +192,7 @@ def report(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def paper(session: nox.Session) -> None:
-    """Set paper/sample.tex, every figure and table in one sample, with pdflatex (1 min, no GPU)."""
+    """Set paper/sample.tex, every figure and table on two sheets, with pdflatex (1 min, no GPU)."""
     python = project_python(session)
     sample = session.run(python, "-m", "ffpa.report", "latex", external=True, silent=True)
     if shutil.which("pdflatex") is None:
@@ -202,9 +202,11 @@ def paper(session: nox.Session) -> None:
         )
     with session.chdir(Path(str(sample).strip()).parent):
         for _ in range(2):  # the second time for the references
-            session.run(
-                "pdflatex", "-interaction=batchmode", "-halt-on-error", "sample.tex", external=True
-            )
+            told = session.run(
+                "pdflatex", "-interaction=nonstopmode", "-halt-on-error", "sample.tex",
+                external=True, silent=True,
+            )  # fmt: skip
+    session.log(next(line for line in str(told).splitlines() if line.startswith("Sheets:")))
 
 
 @nox.session(default=False)

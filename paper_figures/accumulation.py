@@ -84,7 +84,8 @@ def _cell(points: pd.DataFrame, dim: int) -> str:
     if dim not in points.index or not points.loc[dim, "counts"]:
         return GAP
     point = points.loc[dim]
-    return f"{point['tflops']:.0f} ({point['err_rel']:.1e})"
+    error = f"{point['err_rel']:.1e}".replace("e-0", "e-")
+    return f"{point['tflops']:.0f} ({error})"
 
 
 FIGURE = Sheet(NAME, "Speed against error, by accumulator", "accumulation", build)

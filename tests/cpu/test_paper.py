@@ -1,6 +1,7 @@
-"""The LaTeX sample: every figure and table is in it, and it can be set."""
+"""The LaTeX sample: every figure and table is in it, and two sheets hold them."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -9,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ffpa.record.store import REPOSITORY
-from ffpa.report.latex import escape, write_sample
+from ffpa.record.store import PAPER_FOLDER, REPOSITORY
+from ffpa.report.latex import CLASS, escape, shared_meanings, without, write_sample
 from ffpa.report.results import Results
 from ffpa.report.tables import PAGE_WIDTH, parts_of, tex_width, to_tex
 from paper_figures.build import OUT
@@ -46,15 +47,26 @@ def test_text_is_escaped() -> None:
     assert escape("50 % of a_b & c × d†") == r"50 \% of a\_b \& c $\times$ d\dag{}"
 
 
-def test_figures_are_as_wide_as_a_column_and_no_type_is_smaller_than_scriptsize(
-    sample: Path,
-) -> None:
+def test_what_several_captions_say_of_a_name_is_said_once(sample: Path, built: Path) -> None:
+    captions = ["GPU; B=1; a: slow", "GPU; B=1; a: slow; b: fast"]
+    assert shared_meanings(captions) == ["a: slow"]
+    assert without(captions[1], ["GPU", "a: slow"]) == "B=1; b: fast"
+    assert without("GPU; medians", ["GPU"]) == "Medians"
+    told = [entry["caption"] for entry in json.loads((built / "figures.json").read_text())]
+    (meaning,) = {part for text in told for part in text.split("; ") if "storing S:" in part}
+    assert sample.read_text().count(escape(meaning)) == 1
+
+
+def test_figures_keep_their_size_and_no_type_is_below_6_points(sample: Path) -> None:
     text = sample.read_text()
     pictures = re.findall(r"\\includegraphics\[(.*?)\]", text)
     assert pictures and set(pictures) == {r"width=\columnwidth"}
+    assert r"\c_sheets_figure_dim {85mm}" in CLASS.read_text()
+    sizes = re.findall(r"\\fontsize\{([\d.]+)\}", CLASS.read_text())
+    assert sizes and min(map(float, sizes)) >= 6
     body = text[text.index(r"\begin{document}") :]
     for shrunk in (r"\tiny", "resizebox", "scalebox"):
-        assert shrunk not in body, shrunk
+        assert shrunk not in body + CLASS.read_text(), shrunk
 
 
 def test_a_table_wider_than_a_page_is_split_and_each_part_tells_its_lines_apart() -> None:
@@ -69,13 +81,69 @@ def test_a_table_wider_than_a_page_is_split_and_each_part_tells_its_lines_apart(
     assert len(parts_of(wide.iloc[:, :5])) == 1
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_it_can_be_set(sample: Path) -> None:
-    command = ["pdflatex", "-interaction=batchmode", "-halt-on-error", sample.name]
-    for _ in range(2):
-        done = subprocess.run(command, cwd=sample.parent, capture_output=True, text=True)
-        assert done.returncode == 0, (sample.with_suffix(".log")).read_text()[-2000:]
-    log = sample.with_suffix(".log").read_text()
-    assert "Output written on sample.pdf" in log
-    for fault in ("Missing character", "undefined", "Overfull"):
+needs_tex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+
+
+def compiled(source: Path) -> tuple[int, str]:
+    """The exit status of the last run, and its log, with lines as long as they are."""
+    command = ["pdflatex", "-interaction=batchmode", "-halt-on-error", source.name]
+    for _ in range(2):  # the second time for the references
+        environment = os.environ | {"max_print_line": "10000"}
+        done = subprocess.run(command, cwd=source.parent, capture_output=True, env=environment)
+    return done.returncode, source.with_suffix(".log").read_text(errors="replace")
+
+
+def overfull(log: str) -> list[float]:
+    """By how many points anything is too wide or too high."""
+    return [float(points) for points in re.findall(r"Overfull \\[hv]box \(([\d.]+)pt too", log)]
+
+
+def on_sheets(source: Path) -> dict[str, str]:
+    """The sheet of each figure and table that was set."""
+    labels = r"\\newlabel\{(?:fig|tab):(\w+)\}\{\{\d+\}\{(\d+)\}"
+    return dict(re.findall(labels, source.with_suffix(".aux").read_text()))
+
+
+@needs_tex
+@pytest.mark.parametrize("rows", ["made up", "recorded"])
+def test_two_sheets_hold_every_figure_and_table(
+    rows: str, sample: Path, built: Path, tmp_path: Path
+) -> None:
+    figures = built
+    if rows == "recorded":
+        figures = OUT
+        sample = write_sample(Results.load(PAPER_FOLDER), OUT, tmp_path)
+    status, log = compiled(sample)
+    assert status == 0, log[-2000:]
+    assert "Output written on sample.pdf (2 pages" in log
+    for fault in ("Missing character", "undefined"):
         assert fault not in log, fault
+    assert max(overfull(log), default=0) < 3
+    placed = on_sheets(sample)
+    assert placed.keys() == manifest(figures) | {"claims"}
+    assert set(placed.values()) == {"1", "2"}
+
+
+@needs_tex
+def test_more_than_two_sheets_hold_is_an_error(sample: Path, tmp_path: Path) -> None:
+    text = sample.read_text()
+    start, end = text.index(r"\begin{figure}"), text.index(r"\begin{table*}")
+    doubled = text[:end] + text[start:end] + text[end:]
+    folder = re.search(r"\\graphicspath\{\{(.*?)/\}\}", text)
+    assert folder
+    there = str((sample.parent / folder[1]).resolve())
+    (tmp_path / "sample.tex").write_text(doubled.replace(folder[1], there))
+    shutil.copy(CLASS, tmp_path)
+    status, log = compiled(tmp_path / "sample.tex")
+    assert status != 0 and "The floats do not fit two sheets" in log
+
+
+@needs_tex
+def test_another_class_takes_a_change_of_one_line(sample: Path) -> None:
+    text = sample.read_text()
+    assert text.count(r"\documentclass{sheets}") == 1
+    venue = sample.with_name("venue.tex")
+    venue.write_text(text.replace("{sheets}", "[twocolumn]{article}"))
+    status, log = compiled(venue)
+    assert status == 0, log[-2000:]
+    assert on_sheets(venue).keys() == {*included(text), "claims"}
