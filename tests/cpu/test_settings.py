@@ -1,5 +1,6 @@
 """Settings: types by Hydra, ranges and sense by check, words by advise."""
 
+import math
 import tomllib
 from pathlib import Path
 
@@ -154,6 +155,8 @@ def test_hydra_lists_the_options_of_a_group(override):
         ({"measure": MeasureSettings(min_rounds=0)}, r"measure.min_rounds=0 is out of range"),
         ({"measure": MeasureSettings(min_rounds=300)}, r"min_rounds=300 is above .*max_rounds=200"),
         ({"measure": MeasureSettings(input_scale=0)}, r"measure.input_scale=0 is out of range"),
+        ({"measure": MeasureSettings(value_mean=2e3)}, r"value_mean=2000.0 is out of range"),
+        ({"measure": MeasureSettings(value_mean=math.nan)}, r"value_mean=nan is out of range"),
         ({"measure": MeasureSettings(timeout_s=-1)}, r"measure.timeout_s=-1 is out of range"),
     ],
 )
