@@ -114,6 +114,14 @@ def test_an_experiment_may_bring_its_own_way_of_measuring():
     assert settings.results_name == "accuracy"
 
 
+def test_stalls_are_of_equal_weights_and_values_with_a_mean():
+    settings = settings_of("experiment=stalls", "measure.value_mean=1.3", "measure=smoke")
+    assert (settings.measure.input_scale, settings.measure.value_mean) == (0.001, 1.3)
+    assert settings.measure.tolerate_wrong and settings.results_name == "stalls-smoke"
+    assert len(chosen(settings.acc)) == 5
+    check(settings)
+
+
 def test_lists_of_options_add_up():
     settings = settings_of("acc=[f16,f32]", "kernels=[naive,split_d-sm80]")
     assert chosen(settings.acc) == ["f16", "f32"]
