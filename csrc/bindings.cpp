@@ -209,7 +209,7 @@ PYBIND11_MODULE(_C, m) {
       "not wanted), strides (batch, head, row) in elements, scale is the softmax scale, > 0;\n"
       "query row i sees the keys j <= i + diagonal that the mask does not hide: mask_kind 0 none,\n"
       "1 boolean, 2 of the inputs' type, 3 F32, with its strides in elements. With splits > 1,\n"
-      "which only split_kv kernels take, split_out_ptr and split_state_ptr are F32 memory as\n"
+      "where the kernel splits keys, split_out_ptr and split_state_ptr are F32 memory as\n"
       "params.h says.\n"
       "ValueError: no such kernel. RuntimeError: CUDA refused, with kernel and error named.",
       py::arg("name"), py::arg("q_ptr"), py::arg("k_ptr"), py::arg("v_ptr"), py::arg("out_ptr"),

@@ -17,7 +17,9 @@ from transformers import Gemma4ForCausalLM, Gemma4TextConfig
 
 from ffpa.integrations.transformers import register
 
-SHAPES = ("gemma4-8-4", "gemma4-32-4", "gemma4-16-1", "gemma4-2-1", "decode", "decode-long")
+SHAPES = (
+    "gemma4-8-4", "gemma4-32-4", "gemma4-16-1", "gemma4-2-1", "chunk-64", "decode", "decode-long",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from . import (
     table_headdim,
     table_ladder,
     table_padding,
+    table_stalls,
     table_variants,
     tflops,
 )
@@ -54,6 +55,7 @@ SHEETS: tuple[Sheet, ...] = (
     accumulation.FIGURE,
     accumulation.TABLE,
     accuracy.SHEET,
+    table_stalls.SHEET,
     seqlen.SHEET,
     scenarios.FIGURE,
     scenarios.TABLE,

@@ -29,6 +29,7 @@ from ffpa.problem import mask_diagonal
 STEP = 16  # columns of QK^T, or keys of PV, that one MMA sums
 FAR_MOVE = 8.0  # of a base; it is also what F32 sums let the maximum pass the base by
 MAX_BD = 192  # the longest chain of QK^T columns in a shipped f16f32 kernel
+MAX_ADDENDS = 2048  # of an F16 sum of PV; with more keys than that allows a kernel refuses
 
 
 @dataclass(frozen=True)
@@ -131,14 +132,21 @@ def attention_model(
 
 
 def error_bound(
-    acc: str, dtype: str, seqlen_k: int, headdim: int, input_scale: float = 1.0
+    acc: str,
+    dtype: str,
+    seqlen_k: int,
+    headdim: int,
+    input_scale: float = 1.0,
+    value_mean: float = 0.0,
 ) -> float:
-    """A bound on ‖out - exact‖ / ‖exact‖ for normal inputs, query and key times a scale.
+    """A bound on ‖out - exact‖ / ‖exact‖ for normal inputs, query and key times a scale, and value
+    with a mean.
 
     Rounding P and the output costs a constant; F16 sums of QK^T grow with √headdim, those of PV
     with √seqlen_k. Larger query and key make larger scores, whose rounding errors are relative
     errors of P; but fewer keys count then, so that the output's grow about as the scale does and
-    not as its square. The factors are about 1.5 times what `attention_model` shows.
+    not as its square. Values of a mean make F16 sums of PV stall. The factors are about 1.5 times
+    what `attention_model` shows.
     """
     rounding = ROUNDINGS[acc]
     constant = 5e-4 if dtype == "fp16" else 4e-3
@@ -147,7 +155,26 @@ def error_bound(
     if input_scale > 1:
         qk *= min(input_scale**1.5, 2 * input_scale)
     pv = 4e-5 * math.sqrt(seqlen_k) if rounding.out_f16 else 0.0
-    return math.hypot(constant, qk, pv)
+    stall = stall_bound(seqlen_k, value_mean) if rounding.out_f16 else 0.0
+    return math.hypot(constant, qk, pv, stall)
+
+
+def stall_bound(seqlen_k: int, value_mean: float) -> float:
+    """A bound on the relative error of an F16 sum of equal weights whose addends are lost alike.
+
+    The sum grows with every addend, and so does its unit in the last place: at the end that is up
+    to `unit` addends. Where all addends are nearly the same they are all rounded the same way, by
+    up to half a unit each. What differs between them, values of deviation 1 around their mean,
+    evens that out: of rounding to integers a normal variable of deviation s, the mean error falls
+    as exp(-2 π² s²). Earlier units are smaller, and few addends are half a unit off: over a whole
+    sum less than a quarter of the worst is left, whatever the mantissa of the mean.
+    """
+    if value_mean == 0:
+        return 0.0
+    addends = min(seqlen_k / STEP, MAX_ADDENDS)
+    unit = addends * torch.finfo(torch.float16).eps
+    deviation = 1 / (abs(value_mean) * math.sqrt(seqlen_k / addends))
+    return unit / 2 / 4 * math.exp(-2 * (math.pi * deviation / unit) ** 2)
 
 
 def _round_f16(x: Tensor) -> Tensor:

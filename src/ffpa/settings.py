@@ -59,6 +59,7 @@ class MeasureSettings:
     square: bool = False  # and one large product, the rate that the device sustains
     oracle_rows: int = 32  # query rows compared with the float64 reference, per head
     input_scale: float = 1.0  # standard deviation of query and key
+    value_mean: float = 0.0  # of value, whose standard deviation is 1
     tolerate_wrong: bool = False  # wrong results are the subject, not a failure
 
 
@@ -131,6 +132,7 @@ def _check_measure(measure: MeasureSettings) -> None:
     _in_range("measure.target_rel_ci", measure.target_rel_ci, 1e-6, 1)
     # Zeros draw less power than numbers do, and so run at higher clocks: never time them.
     _in_range("measure.input_scale", measure.input_scale, 1e-3, 1e3)
+    _in_range("measure.value_mean", measure.value_mean, -1e3, 1e3)
     if measure.min_rounds > measure.max_rounds:
         raise SettingsError(
             f"measure.min_rounds={measure.min_rounds} is above "

@@ -35,6 +35,8 @@ ACCUMULATORS = {
     "qk32_pv16": {"F16", "F32"},
     "qk16_pv32": {"F16", "F32"},
 }
+# F16 scores would round what a mask adds.
+WITH_MASK_ON_HOPPER = {"f16": "qk32_pv16"}
 
 ARCH = re.compile(r"^\s*code for sm_(\w+)")
 FUNCTION = re.compile(r"^\s*Function : (\w+)")
@@ -76,8 +78,11 @@ def problems(info: dict[str, Any], code: Code) -> Iterator[str]:
             if instructions is None:
                 yield f"{where} has no machine code in the extension"
             else:
+                sass = info["sass"][name]
                 acc = name.split("/")[3]
-                for text in _instruction_problems(info["sass"][name], acc, instructions):
+                if name.endswith("/masked") and "HGMMA" in sass:
+                    acc = WITH_MASK_ON_HOPPER.get(acc, acc)
+                for text in _instruction_problems(sass, acc, instructions):
                     yield f"{where} {text}"
 
 

@@ -99,6 +99,7 @@ def other_rows(**fields: Any) -> list[Row]:
             _seqlen,
             _scenarios,
             _accuracy,
+            _stalls,
             _peers,
             _roofline,
         )
@@ -263,6 +264,26 @@ def _accuracy(fields: dict[str, Any]) -> list[Row]:
                 ]
                 rate, error = (None, {}) if length > 16384 else (600.0, f16)
                 rows.append(row("split_d-sm90", "f16", dim, rate, **error, **size))
+    return rows
+
+
+def _stalls(fields: dict[str, Any]) -> list[Row]:
+    """At 65536 keys F16 sums are wrong for the sm80 kernel, and the Hopper kernel refuses them."""
+    rows = []
+    for dim in (64, 512):
+        for length in (1024, 65536):
+            for mean in (1.0, 1.3):
+                size = {"nheads_q": 4, "nheads_kv": 4, "seqlen_q": length, "seqlen_k": length,
+                        "input_scale": 1e-3, "value_mean": mean, **fields}  # fmt: skip
+                long = length == 65536
+                wrong = {"status": "wrong_result", "reason": "above the bound", "err_rel": 0.5}
+                rows += [
+                    row("sdpa-efficient", None, dim, 130.0, err_rel=2.2e-4, **size),
+                    row("split_d-sm80", "f16", dim, 300.0, **(wrong if long else {}), **size),
+                    row("split_d-sm80", "f32", dim, 300.0, err_rel=2.3e-4, **size),
+                    row("split_d-sm90", "f16", dim, None if long else 600.0, **size),
+                    row("split_d-sm90", "f16f32", dim, **size),
+                ]
     return rows
 
 

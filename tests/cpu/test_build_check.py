@@ -98,6 +98,23 @@ def test_accumulators_are_those_that_the_name_promises(acc, instructions, ok):
     assert found == [] if ok else "accumulates in" in found[0]
 
 
+@pytest.mark.parametrize(
+    ("family", "variant", "found", "ok"),
+    [
+        ("HGMMA", "/masked", {"HGMMA.64x64x16.F32", "HGMMA.64x256x16.F16"}, True),
+        ("HGMMA", "/masked", {"HGMMA.64x64x16.F16"}, False),
+        ("HGMMA", "", {"HGMMA.64x64x16.F32", "HGMMA.64x256x16.F16"}, False),
+        ("HMMA", "/masked", {"HMMA.16816.F16"}, True),
+        ("HMMA", "/masked", {"HMMA.16816.F32", "HMMA.16816.F16"}, False),
+    ],
+)  # fmt: skip
+def test_a_mask_means_scores_in_f32_on_hopper(family, variant, found, ok):
+    name = f"kernel/d64/fp16/f16{variant}"
+    one = info(archs=[], kernels={name: {"90a": resources("_Z")}}, sass={name: [family]})
+    told = list(check.problems(one, {("90a", "_Z"): found}))
+    assert told == [] if ok else "accumulates in" in told[0]
+
+
 def test_a_spill_is_named():
     spilling = info(kernels={SM80: {"80": resources("_Zmma", 8)}})
     assert list(check.spills(spilling)) == [f"{SM80} on sm_80 spills 8 bytes of registers"]

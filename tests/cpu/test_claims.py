@@ -206,7 +206,7 @@ def test_ids_are_unique(tmp_path: Path) -> None:
 
 
 KEYS = {"headdim": "d", "seqlen_q": "n", "nheads_q": "h", "nheads_kv": "hkv"}
-KEYS |= {"input_scale": "measure.input_scale"}
+KEYS |= {"input_scale": "measure.input_scale", "value_mean": "measure.value_mean"}
 
 
 def swept(experiment: str, overrides: list[str]) -> list[dict[str, Any]]:
@@ -237,8 +237,7 @@ def changed(entry: Claim) -> dict[str, Any]:
 
 @pytest.mark.parametrize("entry", load_claims(), ids=lambda entry: entry.id)
 def test_project_claims_point_at_things_that_exist(entry: Claim) -> None:
-    if not (REPOSITORY / "conf" / "experiment" / f"{entry.experiment}.yaml").exists():
-        pytest.skip(f"there is no experiment {entry.experiment} yet")
+    assert (REPOSITORY / "conf" / "experiment" / f"{entry.experiment}.yaml").exists()
     assert entry.where in {sheet.name for sheet in SHEETS}
     assert shlex.split(entry.command)[:3] == ["nox", "-s", "bench"]
     assert f"experiment={entry.experiment}" in entry.command
@@ -527,6 +526,31 @@ def test_an_input_scale_is_another_size() -> None:
     assert judged(entry, [*rows(), *large]).name == "holds"
     scaled = claim({"kind": "every", **TFLOPS}, {"low": 120}, select={"input_scale": [16]})
     assert judged(scaled, [*rows(), *large]).name == "does not hold"
+
+
+def test_a_mean_of_value_is_another_size() -> None:
+    moved = [row("split_d-sm80", "f32", dim, 100.0, value_mean=1.0) for dim in DIMS]
+    entry = claim({"kind": "every", **TFLOPS}, {"low": 120})
+    assert judged(entry, [*rows(), *moved]).name == "holds"
+    other = claim({"kind": "every", **TFLOPS}, {"low": 120}, select={"value_mean": [1]})
+    assert judged(other, [*rows(), *moved]).name == "does not hold"
+
+
+def test_the_model_allows_f16_sums_of_values_with_a_mean_more() -> None:
+    size = {"seqlen_q": 65536, "seqlen_k": 65536, "input_scale": 0.001}
+    recorded = [
+        row("split_d-sm80", "f16", 512, 180.0, err_rel=0.03, value_mean=mean, **size)
+        for mean in (0.0, 1.3)
+    ]
+    metric = {"kind": "every", "of": "err_rel", "over": "model"}
+    select = {"acc": "f16", "headdim": [], "value_mean": [1.3]}
+    verdict = judged(claim(metric, {"high": 1.0}, select=select), recorded)
+    assert (verdict.name, verdict.why) == (
+        "holds",
+        "relative errors: 3.00 % to 3.00 % for inputs × 0.001 values + 1.3",
+    )
+    plain = claim(metric, {"high": 1.0}, select=select | {"value_mean": [0]})
+    assert judged(plain, recorded).name == "does not hold"
 
 
 def test_what_differs_is_told_only_where_a_claim_does_not_hold() -> None:

@@ -310,6 +310,22 @@ def test_errors_that_are_no_numbers_are_marked_wrong(built: Path) -> None:
     assert len(lost) and lost["err_rel"].isna().all()
 
 
+def test_stalling_is_told_by_mean_and_length_and_a_refusal_as_such(built: Path) -> None:
+    caption, _ = captions_and_data(built, "stalls_table")
+    table = pd.read_csv(built / "stalls_table.csv", dtype=str)
+    assert list(table.columns[:3]) == ["D", "mean of V", "N"]
+    assert list(table.iloc[1][:3]) == ["64", "1.0", "65536"] and len(table) == 8
+    lengths = table.set_index("N").loc[["1024", "65536"]]
+    for label, short, long in (
+        ("split_d-sm80 F16", "3.0e-04", "5.0e-01 (wrong result)"),
+        ("split_d-sm80 F32", "2.3e-04", "2.3e-04"),
+        ("split_d-sm90 F16", "3.0e-04", "refused"),
+    ):
+        assert list(lengths[label]) == [short] * 4 + [long] * 4
+    assert "refused: refuses" in caption
+    assert "could run nowhere: split_d-sm90 F16F32" in caption
+
+
 def test_scenarios_are_called_by_their_files_and_strangers_by_their_sizes(built: Path) -> None:
     _, data = captions_and_data(built, "scenarios")
     strangers = {"D=512 B=3 H=32 N=8192 fp16"}

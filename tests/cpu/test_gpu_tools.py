@@ -125,7 +125,7 @@ def test_the_sanitizer_sees_every_sort_of_kernel_that_auto_may_take():
     assert set(sanitize.KERNELS) <= set(INSTANCES) and len(set(sanitize.KERNELS)) > 40
     offered = [
         one.name for one in INSTANCES.values()
-        if not one.variant or one.masks or one.narrow or one.fallback
+        if not one.variant or one.masks or one.narrow or one.fallback or one.splits
     ]  # fmt: skip
     steps = {name for name in offered if name.startswith("ladder-")}
     assert not sorts(set(offered) - steps) - sorts(sanitize.KERNELS)

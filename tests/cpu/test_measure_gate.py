@@ -12,9 +12,9 @@ from ffpa.reference import attention_reference
 SHAPE = Shape(1, 4, 2, 96, 160, 64)
 
 
-def gate_of(shape=SHAPE, rows=32, scale=1.0):
-    inputs = make_inputs(shape, torch.device("cpu"), seed=7, scale=scale)
-    return inputs, Gate(inputs, rows, seed=7, input_scale=scale)
+def gate_of(shape=SHAPE, rows=32, scale=1.0, mean=0.0):
+    inputs = make_inputs(shape, torch.device("cpu"), 7, scale, mean)
+    return inputs, Gate(inputs, rows, 7, scale, mean)
 
 
 def exact(inputs):
@@ -90,6 +90,23 @@ def test_f16_is_allowed_more_and_more_so_for_larger_inputs():
     assert gate.bound(None) == gate.bound("f32") < gate.bound("f16")
     _, large = gate_of(scale=4.0)
     assert large.bound("f16") - large.bound("f32") > 5 * (gate.bound("f16") - gate.bound("f32"))
+
+
+def test_a_mean_is_that_of_value_only_and_changes_nothing_else():
+    plain, _ = gate_of()
+    moved, gate = gate_of(scale=1.0, mean=3.0)
+    assert torch.equal(moved.query, plain.query) and torch.equal(moved.key, plain.key)
+    assert abs(float(moved.value.float().mean()) - 3) < 0.05
+    assert float((moved.value.float() - 3).std()) == pytest.approx(1, abs=0.05)
+    torch.testing.assert_close(moved.value - plain.value, torch.full_like(plain.value, 3.0))
+    assert gate.fault(gate.error(exact(moved)), "f32") is None
+
+
+def test_f16_sums_are_allowed_to_stall_where_values_have_a_mean():
+    shape = Shape(1, 1, 1, 2, 16384, 64)
+    (_, plain), (_, gate) = gate_of(shape, 2, 0.001), gate_of(shape, 2, 0.001, mean=1.5)
+    assert gate.bound("f32") < plain.bound("f32") + 1e-3
+    assert gate.bound("f16") > 5 * plain.bound("f16")
 
 
 @pytest.mark.parametrize("scale", [1.0, 16.0, 64.0])

@@ -17,7 +17,7 @@ from ffpa.measure.plan import forecast, is_recorded, spread
 from ffpa.measure.shape import Shape
 from ffpa.measure.show import results_table, speedup
 from ffpa.record import Row, iqr_of, median_of
-from ffpa.settings import Settings
+from ffpa.settings import MeasureSettings, Settings
 
 HERE = Provenance("run", "a" * 64, "b" * 64)
 KERNEL, BASELINE = Contestant("split_d-sm80", "f32"), Contestant("sdpa-efficient")
@@ -46,7 +46,15 @@ def test_a_point_is_recorded_when_all_its_contestants_are():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"d": 576}, {"n": 4096}, {"causal": True}, {"seed": 1}, {"hkv": 8}],
+    [
+        {"d": 576},
+        {"n": 4096},
+        {"causal": True},
+        {"seed": 1},
+        {"hkv": 8},
+        {"measure": MeasureSettings(input_scale=4)},
+        {"measure": MeasureSettings(value_mean=1)},
+    ],
 )
 def test_another_point_is_not_recorded(changes):
     rows = [row(KERNEL, [1.0])]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ffpa.numerics import MAX_BD, ROUNDINGS, attention_model, error_bound
+from ffpa.numerics import MAX_ADDENDS, MAX_BD, ROUNDINGS, STEP, attention_model, error_bound
 from ffpa.reference import attention_reference
 from ffpa_build import manifest
 
@@ -167,6 +167,66 @@ def test_no_shipped_chain_is_longer_than_the_bound_allows():
 def test_short_chains_flushed_into_f32_do_not_drift():
     drift = model_error(16384, 64, "f16f32", mean=1.0) / model_error(1024, 64, "f16f32", mean=1.0)
     assert drift < 1.5 < model_error(16384, 64, "f16", mean=1.0) / model_error(1024, 64, "f16")
+
+
+def stalled(mean, acc, seqlen_k, chain, tile=64):
+    """Errors for equal weights of values with means of 8 mantissas from `mean` on, and these."""
+    means = mean * (1 + torch.arange(8) / 8)
+    v = normal(1, 2, seqlen_k, 64) + means.repeat_interleave(8).half()
+    q, k = torch.zeros(1, 2, 1, 64).half(), torch.zeros_like(v)
+    out = attention_model(q, k, v, acc=acc, Bk=chain, Bc=tile).double()
+    exact = v.double().mean(2, keepdim=True)
+    errors, sizes = (x.square().reshape(2, 8, 8).mean((0, 2)) for x in (out - exact, exact))
+    return (errors / sizes).sqrt(), means
+
+
+@pytest.mark.parametrize(
+    "mean, seqlen_k, chain, tile",
+    [
+        (0.25, 65536, 32, 64),
+        (1.0, 65536, 32, 64),
+        (1.0, 65536, 64, 64),
+        (4.0, 16384, 32, 64),
+        (1.0, 16384, 16384, 16384),  # as in split_d-sm90: one chain over all keys
+    ],
+)
+def test_equal_addends_of_an_f16_sum_stall_within_the_bound(mean, seqlen_k, chain, tile):
+    errors, means = stalled(mean, "qk32_pv16", seqlen_k, chain, tile)
+    bounds = [error_bound("qk32_pv16", "fp16", seqlen_k, 64, value_mean=m) for m in means.tolist()]
+    assert (errors < torch.tensor(bounds)).all()
+
+
+def test_stalling_grows_with_the_mean_and_reaches_a_large_part_of_the_bound():
+    errors, _ = stalled(16.0, "qk32_pv16", 65536, 32)
+    bound = error_bound("qk32_pv16", "fp16", 65536, 64, value_mean=16.0)
+    assert bound / 2 < errors.max() < bound
+    assert errors.max() > 10 * error_bound("qk32_pv16", "fp16", 65536, 64)
+
+
+@pytest.mark.parametrize("acc", ["f32", "f16f32"])
+def test_sums_kept_in_f32_do_not_stall(acc):
+    errors, _ = stalled(1.0, acc, 65536, 32)
+    assert errors.max() < error_bound("f32", "fp16", 65536, 64)
+
+
+def test_a_mean_of_either_sign_raises_the_bound_of_long_f16_sums_only():
+    def added(acc, seqlen_k, mean):
+        return error_bound(acc, "fp16", seqlen_k, 64, 1.0, mean) / error_bound(
+            acc, "fp16", seqlen_k, 64
+        )
+
+    assert added("f16", 65536, 1.0) == added("f16", 65536, -1.0) > 5
+    assert added("f16", 1024, 1.0) == pytest.approx(1)
+    assert added("f32", 65536, 1.0) == added("f16f32", 65536, 1.0) == 1
+
+
+def test_no_shipped_f16_sum_has_more_addends_than_the_bound_allows():
+    f16 = [i for i in manifest.load(ROOT) if i.acc in ("f16", "qk32_pv16")]
+    most = {
+        i.max_seqlen_k // (int(dict(i.fields)["Bk"]) if i.id == "split_d-sm80" else STEP)
+        for i in f16
+    }
+    assert max(most) == MAX_ADDENDS
 
 
 def uniform(seqlen_k, headdim, value, acc):

@@ -74,6 +74,19 @@ def test_a_row_survives_the_file(tmp_path):
     assert load_rows(path) == [row(), row(status="oom", reason="too big", samples_ms=[])]
 
 
+def test_a_mean_of_value_survives_the_file_and_is_another_shape(tmp_path):
+    path = tmp_path / "h200" / "adhoc.jsonl"
+    append_rows(path, [row(value_mean=1.3)])
+    (again,) = load_rows(path)
+    assert again.value_mean == 1.3 and again.shape == row(value_mean=1.3).shape != row().shape
+
+
+def test_a_line_from_before_values_had_a_mean_is_of_mean_zero():
+    line = json.loads(row().to_line())
+    assert line.pop("value_mean") == 0
+    assert Row.from_line(json.dumps(line)) == row()
+
+
 def test_a_line_has_the_columns_of_the_schema():
     line = json.loads(row().to_line())
     assert set(COLUMNS.split()) <= set(line)

@@ -1,5 +1,6 @@
 """Settings: types by Hydra, ranges and sense by check, words by advise."""
 
+import math
 import tomllib
 from pathlib import Path
 
@@ -113,6 +114,14 @@ def test_an_experiment_may_bring_its_own_way_of_measuring():
     assert settings.results_name == "accuracy"
 
 
+def test_stalls_are_of_equal_weights_and_values_with_a_mean():
+    settings = settings_of("experiment=stalls", "measure.value_mean=1.3", "measure=smoke")
+    assert (settings.measure.input_scale, settings.measure.value_mean) == (0.001, 1.3)
+    assert settings.measure.tolerate_wrong and settings.results_name == "stalls-smoke"
+    assert len(chosen(settings.acc)) == 5
+    check(settings)
+
+
 def test_lists_of_options_add_up():
     settings = settings_of("acc=[f16,f32]", "kernels=[naive,split_d-sm80]")
     assert chosen(settings.acc) == ["f16", "f32"]
@@ -154,6 +163,8 @@ def test_hydra_lists_the_options_of_a_group(override):
         ({"measure": MeasureSettings(min_rounds=0)}, r"measure.min_rounds=0 is out of range"),
         ({"measure": MeasureSettings(min_rounds=300)}, r"min_rounds=300 is above .*max_rounds=200"),
         ({"measure": MeasureSettings(input_scale=0)}, r"measure.input_scale=0 is out of range"),
+        ({"measure": MeasureSettings(value_mean=2e3)}, r"value_mean=2000.0 is out of range"),
+        ({"measure": MeasureSettings(value_mean=math.nan)}, r"value_mean=nan is out of range"),
         ({"measure": MeasureSettings(timeout_s=-1)}, r"measure.timeout_s=-1 is out of range"),
     ],
 )

@@ -89,3 +89,19 @@ def test_the_callers_stream_is_used():  # R02: also for the memory between the t
             torch.cuda._sleep(100_000)
             late.copy_(q)
             assert ffpa.attention(late, k, k, enable_gqa=True).equal(expected)
+
+
+def test_a_graph_replays_both_kernels():
+    q, k = normal(1, 8, 64, 512), normal(1, 1, 20000, 512, seed=1)
+    options = {"enable_gqa": True, "return_lse": True}
+    ffpa.attention(q, k, k, **options)
+    assert ffpa.last_kernel() == "split_d-sm90/d512/fp16/f32/splits"
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, lse = ffpa.attention(q, k, k, **options)
+    for _ in range(2):
+        q.mul_(-0.5)
+        out.fill_(torch.nan)
+        graph.replay()
+        expected = ffpa.attention(q, k, k, **options)
+        assert out.equal(expected[0]) and lse.equal(expected[1])

@@ -1,7 +1,7 @@
 // ladder-7-softmax: as step 6, with a softmax that does less.
 //
 // Idea       Scale and log2(e) in one factor, rows summed over their lanes once at the end, O
-//            rescaled only when a maximum has grown by 2^8 (lazy_softmax.cuh).
+//            rescaled only when P would pass 2^8 (lazy_softmax.cuh).
 //
 // Expected   A third of the softmax's instructions; and, with 64 keys a tile again, registers for a
 //            third CTA.

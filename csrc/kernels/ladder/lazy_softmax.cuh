@@ -1,6 +1,6 @@
 // Online softmax with the work taken out, from step 7 on: tile/warp_softmax.cuh with the interface
 // of PlainSoftmax. The scale is folded into the exponent, one FMA and one exp2 per score; a row is
-// summed over its four lanes once, at the end; O is rescaled only when a maximum has grown by 2^8.
+// summed over its four lanes once, at the end; O is rescaled only when P would pass 2^8.
 #pragma once
 
 #include "tile/warp_softmax.cuh"

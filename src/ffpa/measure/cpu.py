@@ -37,9 +37,9 @@ def small(settings: Settings) -> Settings:
 def model_point(settings: Settings, provenance: Provenance) -> list[Row]:
     """One row per accumulator, with errors against float64 and no times."""
     shape = shape_of(settings)
-    scale = settings.measure.input_scale
-    inputs = make_inputs(shape, torch.device("cpu"), settings.seed, scale)
-    gate = Gate(inputs, shape.seqlen_q, settings.seed, scale)
+    spread = (settings.measure.input_scale, settings.measure.value_mean)
+    inputs = make_inputs(shape, torch.device("cpu"), settings.seed, *spread)
+    gate = Gate(inputs, shape.seqlen_q, settings.seed, *spread)
     rows = []
     for acc in accumulators(settings):
         common = {

@@ -60,7 +60,9 @@ def plain_attention(inputs: Inputs, rows: Tensor) -> Tensor:
 class Gate:
     """The oracle of one point, computed once and asked for every contestant."""
 
-    def __init__(self, inputs: Inputs, row_count: int, seed: int, input_scale: float) -> None:
+    def __init__(
+        self, inputs: Inputs, row_count: int, seed: int, input_scale: float, value_mean: float
+    ) -> None:
         shape = inputs.shape
         generator = torch.Generator().manual_seed(seed)
         picked = torch.randperm(shape.seqlen_q, generator=generator)[:row_count].sort().values
@@ -77,8 +79,8 @@ class Gate:
         )
         plain = error_of(plain_attention(inputs, self.rows), self.reference)
         self.half_precision = plain.relative
-        self._shape = shape
-        self._input_scale = input_scale
+        self._dtype = shape.dtype
+        self._sizes = (shape.seqlen_k, shape.headdim, input_scale, value_mean)
 
     def error(self, output: Tensor) -> Error:
         """Error of a whole output (batch, nheads_q, seqlen_q, headdim)."""
@@ -88,8 +90,7 @@ class Gate:
         """The relative error allowed: twice plain half precision's, and what F16 sums add."""
         bound = 2 * self.half_precision + FLOOR
         if acc is not None and acc != "f32":
-            shape = self._shape
-            bound += error_bound(acc, shape.dtype, shape.seqlen_k, shape.headdim, self._input_scale)
+            bound += error_bound(acc, self._dtype, *self._sizes)
         return bound
 
     def fault(self, error: Error, acc: AccName | None) -> str | None:

@@ -42,6 +42,7 @@ def identity(settings: Settings, shape: Shape, provenance: Provenance) -> dict[s
         "process": os.getpid(),
         "seed": settings.seed,
         "input_scale": settings.measure.input_scale,
+        "value_mean": settings.measure.value_mean,
         **asdict(provenance),
         **asdict(shape),
     }

@@ -20,19 +20,21 @@ class Inputs:
     value: Tensor
 
 
-def make_inputs(shape: Shape, device: torch.device, seed: int, scale: float = 1.0) -> Inputs:
-    """Standard normal value; query and key with standard deviation `scale`."""
+def make_inputs(
+    shape: Shape, device: torch.device, seed: int, scale: float = 1.0, value_mean: float = 0.0
+) -> Inputs:
+    """Normal: query and key with deviation `scale` around 0, value with 1 around `value_mean`."""
     generator = torch.Generator(device).manual_seed(seed)
 
-    def normal(heads: int, length: int, deviation: float) -> Tensor:
+    def normal(heads: int, length: int, deviation: float, mean: float = 0.0) -> Tensor:
         size = (shape.batch, heads, length, shape.headdim)
         return torch.empty(size, dtype=shape.torch_dtype, device=device).normal_(
-            0.0, deviation, generator=generator
+            mean, deviation, generator=generator
         )
 
     return Inputs(
         shape,
         normal(shape.nheads_q, shape.seqlen_q, scale),
         normal(shape.nheads_kv, shape.seqlen_k, scale),
-        normal(shape.nheads_kv, shape.seqlen_k, 1.0),
+        normal(shape.nheads_kv, shape.seqlen_k, 1.0, value_mean),
     )

@@ -71,8 +71,9 @@ def measure_point(
     device.release()
     progress("inputs and reference")
     try:
-        inputs = make_inputs(shape_of(settings), device.where, settings.seed, rules.input_scale)
-        gate = Gate(inputs, rules.oracle_rows, settings.seed, rules.input_scale)
+        spread = (rules.input_scale, rules.value_mean)
+        inputs = make_inputs(shape_of(settings), device.where, settings.seed, *spread)
+        gate = Gate(inputs, rules.oracle_rows, settings.seed, *spread)
     except torch.OutOfMemoryError as error:
         entries = [Entry(contestant, contestant.kernel) for contestant in contestants]
         for entry in entries:

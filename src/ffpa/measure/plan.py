@@ -101,7 +101,8 @@ def _gpu_bytes(shape: Shape, contestant: Contestant) -> int:
 
 def _row_shape(settings: Settings) -> tuple[object, ...]:
     """What Row.shape will be for a point."""
-    return (*astuple(shape_of(settings)), settings.measure.input_scale)
+    rules = settings.measure
+    return (*astuple(shape_of(settings)), rules.input_scale, rules.value_mean)
 
 
 def is_recorded(

@@ -64,6 +64,7 @@ class Row(BaseModel):
     headdim: Positive
     causal: bool
     input_scale: Annotated[float, Field(gt=0)] = 1.0  # standard deviation of query and key
+    value_mean: float = 0.0  # of value, whose standard deviation is 1
 
     status: Status
     reason: str | None = None
@@ -111,7 +112,7 @@ class Row(BaseModel):
         return self
 
     @property
-    def shape(self) -> tuple[int, int, int, int, int, int, bool, str, float]:
+    def shape(self) -> tuple[int, int, int, int, int, int, bool, str, float, float]:
         """What was computed: rows of equal shape may be compared."""
         return (
             self.batch,
@@ -123,6 +124,7 @@ class Row(BaseModel):
             self.causal,
             self.dtype,
             self.input_scale,
+            self.value_mean,
         )
 
     def to_line(self) -> str:

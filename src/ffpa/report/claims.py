@@ -42,6 +42,7 @@ class Sizes(_Part):
     nheads_q: list[int] = Field(default_factory=list)
     nheads_kv: list[int] = Field(default_factory=list)
     input_scale: list[float] = Field(default_factory=list)
+    value_mean: list[float] = Field(default_factory=list)
     dtype: DTypeName | Literal["better"] | None = None
     causal: bool | None = None
 

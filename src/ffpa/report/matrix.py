@@ -29,12 +29,13 @@ DEVICES = {
 }
 F16_SUMS = [acc for acc in manifest.ACCS if acc != "f32"]
 FEW = {"seqlen_q": FEW_QUERIES}
+SO_FEW = f"at most {FEW_QUERIES} queries a head, or {FEW_ROWS} in all"
 CALLS: dict[str, dict[str, Any]] = {
     "fp16 or bf16, F32 accumulation": {},
-    f"the same, at most {FEW_QUERIES} queries a head, or {FEW_ROWS} in all": FEW,
+    f"the same, {SO_FEW}": FEW,
     f"the same, at most {ROW_TILE} queries that share a key head": {"seqlen_q": ROW_TILE // 4},
     "fp16 or bf16, F32 accumulation, with `attn_mask`": {"masked": True},
-    "the same, with so few queries": {**FEW, "masked": True},
+    f"the same, {SO_FEW}, with `attn_mask`": {**FEW, "masked": True},
     **{f"fp16, `acc={acc}`": {"dtype": "fp16", "acc": acc} for acc in F16_SUMS},
     **{
         f"fp16, `acc={acc}`, with `attn_mask`": {"dtype": "fp16", "acc": acc, "masked": True}

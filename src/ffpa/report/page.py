@@ -33,7 +33,7 @@ PAPER_FIGURES = SITE / "figures" / "paper" if REDIRECTED else COMMITTED_FIGURES
 
 # In which a reader wants the experiments; others follow by name.
 ORDER = ("headdim", "dtypes", "causal", "gqa", "variants", "padding", "peers", "accumulation",
-         "accuracy", "seqlen", "scenarios", "ablation", "ladder", "roofline")  # fmt: skip
+         "accuracy", "stalls", "seqlen", "scenarios", "ablation", "ladder", "roofline")  # fmt: skip
 BESIDE = {
     "first ms": "authors' ms",
     "second ms": "ms here",

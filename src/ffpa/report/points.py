@@ -13,7 +13,7 @@ from . import statistics
 from .names import Contestant
 from .statistics import Estimate, Runs
 
-Shape = tuple[int, int, int, int, int, int, bool, str, float]
+Shape = tuple[int, int, int, int, int, int, bool, str, float, float]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Point:
     def size(self) -> str:
         """The problem in short: "B=1 H=32/4 N=8192 fp16 causal", without D.
 
-        Inputs that are not standard normal are told by their size: "inputs × 16".
+        Inputs that are not standard normal are told too: "inputs × 16".
         """
         row = self.newest
         heads, lengths = f"{row.nheads_q}", f"{row.seqlen_q}"
@@ -64,8 +64,9 @@ class Point:
         if row.seqlen_k != row.seqlen_q:
             lengths += f"x{row.seqlen_k}"
         causal = " causal" if row.causal else ""
-        scale = "" if row.input_scale == 1 else f" inputs × {row.input_scale:g}"
-        return f"B={row.batch} H={heads} N={lengths} {row.dtype}{causal}{scale}"
+        spread = (row.input_scale, row.value_mean)
+        inputs = "" if spread == (1, 0) else f" {inputs_in_short(*spread)}"
+        return f"B={row.batch} H={heads} N={lengths} {row.dtype}{causal}{inputs}"
 
     @property
     def timed(self) -> list[list[float]]:
@@ -93,6 +94,11 @@ class Point:
             return {}
         work = row.tflops * row.median_ms
         return {process_of(row): work / np.array(row.samples_ms) for row in self.rows if row.rounds}
+
+
+def inputs_in_short(input_scale: float, value_mean: float) -> str:
+    """What was done to standard normal inputs: "inputs × 16", "inputs × 0.001 values + 1"."""
+    return f"inputs × {input_scale:g}" + (f" values + {value_mean:g}" if value_mean else "")
 
 
 def process_of(row: Row) -> tuple[str, int]:

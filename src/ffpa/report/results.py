@@ -246,6 +246,7 @@ class Results:
             "headdim": row.headdim,
             "causal": row.causal,
             "input_scale": row.input_scale,
+            "value_mean": row.value_mean,
             "status": row.status,
             "reason": row.reason or "",
             "backend": row.backend,

@@ -18,7 +18,8 @@ GAP = "–"
 # In characters of TeX: a head's line, what is between two columns, and what a page holds.
 HEAD_WIDTH, GAP_WIDTH, PAGE_WIDTH = 13, 2, 132
 HEADDIMS = range(320, 1025, 64)
-SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", "input_scale"]
+INPUTS = ["input_scale", "value_mean"]
+SETTING = ["batch", "nheads_q", "nheads_kv", "seqlen_q", "seqlen_k", *INPUTS]
 
 
 def headdim_panel(
@@ -52,8 +53,8 @@ def headdim_panel(
 def one_setting(frame: pd.DataFrame) -> pd.DataFrame:
     """The points of the size that has most of them; at a tie the longer, then smaller inputs."""
     sizes = frame.groupby(SETTING).size().reset_index(name="points")
-    order = ["points", "seqlen_k", "input_scale"]
-    chosen = sizes.sort_values(order, ascending=[True, True, False]).iloc[-1]
+    order = ["points", "seqlen_k", *INPUTS]
+    chosen = sizes.sort_values(order, ascending=[True, True, False, False]).iloc[-1]
     return frame[(frame[SETTING] == chosen[SETTING]).all(axis="columns")]
 
 

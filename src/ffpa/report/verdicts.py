@@ -16,8 +16,9 @@ from ffpa.numerics import error_bound
 
 from . import statistics
 from .claims import Claim, Metric, Select, Sizes, Who, listed, span
+from .points import inputs_in_short
 from .results import LATE_SHARE, PROFILED, NoRowsError, Results, contestants_in, only
-from .tables import one_setting
+from .tables import INPUTS, one_setting
 
 VerdictName = Literal["holds", "unclear", "does not hold", "stale", "not tested here"]
 
@@ -222,14 +223,15 @@ def _rates(by_place: pd.DataFrame) -> str:
 
 
 def _over_model(by_place: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Errors over those that the CPU model allows, and the errors themselves by input scale."""
-    facts = by_place[["acc", "dtype", "seqlen_k", "headdim", "input_scale"]]
+    """Errors over those that the CPU model allows, and the errors themselves by their inputs."""
+    facts = by_place[["acc", "dtype", "seqlen_k", "headdim", *INPUTS]]
     errors = by_place["err_rel"].astype(float)
     allowed = [error_bound(*point) for point in facts.itertuples(index=False, name=None)]
-    scales = errors.groupby(by_place["input_scale"])
+    names = [inputs_in_short(*spread) for spread in facts[INPUTS].itertuples(index=False)]
+    by_inputs = errors.groupby(names, sort=False)
     told = listed(
-        f"{least:.2%} to {most:.2%} for inputs × {scale:g}".replace("%", " %")
-        for (scale, least), most in zip(scales.min().items(), scales.max(), strict=True)
+        f"{least:.2%} to {most:.2%} for {name}".replace("%", " %")
+        for (name, least), most in zip(by_inputs.min().items(), by_inputs.max(), strict=True)
     )
     return _exact(errors / allowed), f"relative errors: {told}"
 
