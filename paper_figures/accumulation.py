@@ -17,7 +17,7 @@ from .parts import finish, height, interval, marked, notes_of, running, write_da
 from .sheet import Sheet, save_table
 
 NAME, TABLE_NAME, PANEL = "accumulation", "accumulation_table", 1.7
-DIMS = (64, 128, 256, 320, 512, 576, 768, 1024)
+DIMS = range(64, 1025, 64)
 DRAWN = (512, 1024)
 
 

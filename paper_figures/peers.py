@@ -14,7 +14,7 @@ from ffpa.report.tables import headdim_caption, headdim_table
 from . import headdim
 from .sheet import Sheet, save_table
 
-DIMS = (64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 896, 1024)
+DIMS = range(64, 1025, 64)
 
 
 def build_table(results: Results, frame: pd.DataFrame, folder: Path) -> str:

@@ -26,6 +26,7 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     panel = some(panel, "fp16 errors of stalls").sort_values(list(PLACE), kind="stable")
     places = panel[list(PLACE)].drop_duplicates()
     table = places.rename(columns=PLACE).reset_index(drop=True).astype(object)
+    table[PLACE["value_mean"]] = [f"{mean:g}" for mean in places["value_mean"]]
     for contestant in contestants_in(panel.sort_index()):
         points = only(panel, contestant).set_index(list(PLACE))
         table[contestant.label] = [
