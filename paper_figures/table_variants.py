@@ -26,8 +26,8 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     variants = own["variant"] != ""
     if not (variants & own["counts"].astype(bool)).any():
         raise NoRowsError(
-            "experiment variants has no rows of variants: `nox -s bench -- experiment=variants` "
-            "on a machine with a GPU records them"
+            "experiment variants has no rows of variants, which are compiled for sm_80 alone: "
+            "`nox -s bench -- experiment=variants` on a GPU of sm_80 to sm_89 records them"
         )
     table = pd.DataFrame({"D": sorted(own["headdim"].unique())})
     for contestant in contestants_in(own):
