@@ -77,7 +77,7 @@ class Built(NamedTuple):
 
     names: list[str]
     faults: list[str]  # sheets whose experiment was recorded, but not what they need
-    unrecorded: list[str]  # sheets whose experiment was not recorded at all
+    unrecorded: list[str]  # sheets whose experiment was not recorded, or cannot run on the device
 
 
 def build_all(results: Results, out: Path) -> Built:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from ffpa.report.names import Contestant
-from ffpa.report.results import NoRowsError, Results, contestants_in, only, ours
+from ffpa.report.results import NotRecordedError, Results, contestants_in, only, ours
 from ffpa.report.tables import stale_notes
 
 from .share import rate_and_share
@@ -20,12 +20,12 @@ def build(results: Results, frame: pd.DataFrame, folder: Path) -> str:
     """Write the table as TeX, Markdown and CSV.
 
     Raises:
-        NoRowsError: no rows of a variant were recorded.
+        NotRecordedError: none of the variants runs on the device.
     """
     own = ours(frame)
     variants = own["variant"] != ""
     if not (variants & own["counts"].astype(bool)).any():
-        raise NoRowsError(
+        raise NotRecordedError(
             "experiment variants has no rows of variants, which are compiled for sm_80 alone: "
             "`nox -s bench -- experiment=variants` on a GPU of sm_80 to sm_89 records them"
         )

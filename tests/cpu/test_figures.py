@@ -236,6 +236,17 @@ def test_what_the_rows_do_not_allow_is_left_out_by_name(tmp_path: Path) -> None:
     assert any(line.startswith("seqlen: no rows of experiment seqlen") for line in built.unrecorded)
 
 
+def test_variants_that_the_device_cannot_run_are_no_fault(tmp_path: Path) -> None:
+    rows = [
+        synthetic.row("split_d-sm80", "f32", 512, rate, variant=variant, experiment="variants")
+        for variant, rate in (("", 300.0), ("smem99", None))
+    ]
+    folder = synthetic.write(tmp_path / "gpu", rows)
+    built = build_all(Results.load(folder, synthetic.SOURCES), tmp_path / "out")
+    assert not built.faults and "variants_table" not in built.names
+    assert any(line.startswith("variants_table: ") and "sm_80" in line for line in built.unrecorded)
+
+
 def test_files_that_are_no_longer_made_go_and_strangers_stay(
     results: Results, tmp_path: Path
 ) -> None:
@@ -314,7 +325,7 @@ def test_stalling_is_told_by_mean_and_length_and_a_refusal_as_such(built: Path) 
     caption, _ = captions_and_data(built, "stalls_table")
     table = pd.read_csv(built / "stalls_table.csv", dtype=str)
     assert list(table.columns[:3]) == ["D", "mean of V", "N"]
-    assert list(table.iloc[1][:3]) == ["64", "1.0", "65536"] and len(table) == 8
+    assert list(table.iloc[1][:3]) == ["64", "1", "65536"] and len(table) == 8
     lengths = table.set_index("N").loc[["1024", "65536"]]
     for label, short, long in (
         ("split_d-sm80 F16", "3.0e-04", "5.0e-01 (wrong result)"),

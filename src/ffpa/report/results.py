@@ -37,7 +37,7 @@ class NoRowsError(Exception):
 
 
 class NotRecordedError(NoRowsError):
-    """An experiment, or the profile, of which nothing at all was recorded."""
+    """An experiment, or the profile, that was not recorded here or shows nothing of this device."""
 
 
 @dataclass(frozen=True)
