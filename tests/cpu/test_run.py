@@ -145,6 +145,11 @@ def test_a_dry_run_plans_and_records_nothing(run):
     assert not run.results.exists()
 
 
+def test_a_plan_tells_inputs_that_are_not_standard_normal(run):
+    done = run("experiment=stalls", "dry_run=true", "kernels=naive")
+    assert "D=64 B=1 H=4 N=1024 fp16 inputs × 0.001 values + 1.3" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ffpa.record import inputs_in_short
 from ffpa.settings import Settings
 
 from .shape import Shape
@@ -32,6 +33,13 @@ def shape_of(settings: Settings) -> Shape:
         causal=settings.causal,
         dtype=settings.dtype.value,
     )
+
+
+def point_of(settings: Settings) -> str:
+    """A point in words: its shape, and its inputs where they are not standard normal."""
+    spread = (settings.measure.input_scale, settings.measure.value_mean)
+    shape = str(shape_of(settings))
+    return shape if spread == (1, 0) else f"{shape} {inputs_in_short(*spread)}"
 
 
 def identity(settings: Settings, shape: Shape, provenance: Provenance) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from .ceiling import ImpossibleResultError
 from .cpu import MAX_SEQLEN
 from .engines import CpuEngine, Engine, GpuEngine, Planner
 from .faults import DeviceLostError, short_reason
-from .identity import Provenance, shape_of
+from .identity import Provenance, point_of
 from .plan import Planned, forecast, is_recorded, spread
 from .preflight import no_device
 from .show import console, overview_table, plan_table, progress_bar, results_table
@@ -170,35 +170,35 @@ class Launch:
         appended: dict[Path, int] = {}
         with progress_bar(len(todo)) as bar:
             for settings, contestants, *_ in todo:
-                shape = str(shape_of(settings))
-                bar.start(shape)
+                point = point_of(settings)
+                bar.start(point)
                 try:
                     rows = engine.measure(settings, contestants, provenance, bar.step)
                 except DeviceLostError as error:
-                    self._failures.append(f"{shape}: {error}; the points after it did not run")
+                    self._failures.append(f"{point}: {error}; the points after it did not run")
                     self.over = True
                     break
                 except ImpossibleResultError as error:
-                    self._failures.append(f"{shape}: {error}")
+                    self._failures.append(f"{point}: {error}")
                     continue
                 except Exception as error:  # one point must not end the sweep
                     traceback.print_exc()
-                    self._failures.append(f"{shape}: {short_reason(error)}")
+                    self._failures.append(f"{point}: {short_reason(error)}")
                     continue
                 path = _rows_path(folder, settings)
                 append_rows(path, rows)
                 appended[path] = appended.get(path, 0) + len(rows)
-                self._console.print(results_table(shape, rows))
-                self._note_wrong(settings, shape, rows)
+                self._console.print(results_table(point, rows))
+                self._note_wrong(settings, point, rows)
                 bar.done()
         for path, count in appended.items():
             self._console.print(f"{count} rows appended to {_shown(path)}")
 
-    def _note_wrong(self, settings: Settings, shape: str, rows: Sequence[Row]) -> None:
+    def _note_wrong(self, settings: Settings, point: str, rows: Sequence[Row]) -> None:
         """A wrong result of ours fails the run; a baseline's is its own affair."""
         if not settings.measure.tolerate_wrong:
             self._failures += [
-                f"{shape} {row.kernel} acc={row.acc}: {row.reason}"
+                f"{point} {row.kernel} acc={row.acc}: {row.reason}"
                 for row in rows
                 if row.status == "wrong_result" and row.acc is not None
             ]

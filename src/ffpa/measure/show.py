@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ffpa.record import Row
 
-from .identity import shape_of
+from .identity import point_of
 from .plan import Planned
 
 PLAIN_WIDTH = 120  # of a table that goes to a file or a pipe
@@ -74,7 +74,7 @@ def plan_table(plan: Sequence[Planned]) -> Table:
     for settings, contestants, expected, recorded in plan:
         minutes = "recorded" if recorded else f"{expected.seconds / 60:.1f}"
         table.add_row(
-            str(shape_of(settings)),
+            point_of(settings),
             ", ".join(one.label for one in contestants),
             minutes,
             f"{expected.gpu_bytes / 2**30:.1f}",

@@ -1,7 +1,7 @@
 """Results on disk: rows, the environments they came from, and their provenance."""
 
 from .environment import Environment, Run, load_environments, remember
-from .row import AccName, DTypeName, Row, Status, iqr_of, median_of
+from .row import AccName, DTypeName, Row, Status, inputs_in_short, iqr_of, median_of
 from .store import append_rows, gpu_slug, load_rows, results_dir, results_path
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Status",
     "append_rows",
     "gpu_slug",
+    "inputs_in_short",
     "iqr_of",
     "load_environments",
     "load_rows",

@@ -38,6 +38,11 @@ def iqr_of(samples: Sequence[float]) -> float:
     return round(high - low, 6)
 
 
+def inputs_in_short(input_scale: float, value_mean: float) -> str:
+    """What was done to standard normal inputs: "inputs × 16", "inputs × 0.001 values + 1"."""
+    return f"inputs × {input_scale:g}" + (f" values + {value_mean:g}" if value_mean else "")
+
+
 class Row(BaseModel):
     """One line of a results file. Sizes are elements, times milliseconds, rates TFLOP/s."""
 

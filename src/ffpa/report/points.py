@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffpa.record import Row
+from ffpa.record import Row, inputs_in_short
 
 from . import statistics
 from .names import Contestant
@@ -94,11 +94,6 @@ class Point:
             return {}
         work = row.tflops * row.median_ms
         return {process_of(row): work / np.array(row.samples_ms) for row in self.rows if row.rounds}
-
-
-def inputs_in_short(input_scale: float, value_mean: float) -> str:
-    """What was done to standard normal inputs: "inputs × 16", "inputs × 0.001 values + 1"."""
-    return f"inputs × {input_scale:g}" + (f" values + {value_mean:g}" if value_mean else "")
 
 
 def process_of(row: Row) -> tuple[str, int]:

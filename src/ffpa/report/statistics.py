@@ -16,6 +16,7 @@ Kalibera and Jones, Rigorous Benchmarking in Reasonable Time (ISMM 2013).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ class Estimate(NamedTuple):
 
 def median(groups: Sequence[Samples]) -> Estimate:
     """Median over processes of the median of each; `groups` holds one process's samples each."""
-    return _estimate(_centre(groups), _resampled_medians(groups, SEED), groups)
+    return _median(tuple(tuple(group) for group in groups))
 
 
 def round_ratios(first: Samples, second: Samples) -> NDArray[np.float64]:
@@ -82,6 +83,11 @@ def unpaired_ratio(first: Sequence[Samples], second: Sequence[Samples]) -> Estim
     # Different seeds: equal files must not resample in step and so hide their own spread.
     spread = _resampled_medians(first, SEED) / _resampled_medians(second, SEED + 1)
     return _estimate(_centre(first) / _centre(second), spread, [*first, *second])
+
+
+@functools.cache  # a report asks for each median some times, in files that it loads anew
+def _median(groups: tuple[tuple[float, ...], ...]) -> Estimate:
+    return _estimate(_centre(groups), _resampled_medians(groups, SEED), groups)
 
 
 def _centre(groups: Sequence[Samples]) -> float:

@@ -13,10 +13,10 @@ import pandas as pd
 from scipy import stats
 
 from ffpa.numerics import error_bound
+from ffpa.record import inputs_in_short
 
 from . import statistics
 from .claims import Claim, Metric, Select, Sizes, Who, listed, span
-from .points import inputs_in_short
 from .results import LATE_SHARE, PROFILED, NoRowsError, Results, contestants_in, only
 from .tables import INPUTS, one_setting
 
