@@ -36,8 +36,7 @@ using SplitDSm90Structure =
 template <SplitDSm90Config kConfig>
 struct SplitDSm90 : SplitDSm90Structure<kConfig> {
   static constexpr int ctas = kConfig.ctas;
-  static_assert(!kConfig.splits || (kConfig.acc == Acc::f32 && !kConfig.masks),
-                "splits are merged in F32, and take no mask");
+  static_assert(!kConfig.splits || kConfig.acc == Acc::f32, "splits are merged in F32");
 
   static cudaError_t launch(const ForwardParams& params, cudaStream_t stream) {
     const cudaError_t status = SplitDSm90Structure<kConfig>::launch(params, stream);

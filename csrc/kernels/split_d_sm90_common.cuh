@@ -225,9 +225,16 @@ __device__ __forceinline__ void mask_scores(Scores& scores, const SplitDSm90Prob
       const auto row_offset = [&](int r) {
         // Opaque, so that no part of it holds registers through the products.
         const int row = opaque(first_row) + thread_row() + 8 * r;
-        const int existing = min(row, problem.seqlen_q - 1);
-        return opaque(tile.batch) * mask.batch + opaque(tile.head) * mask.head +
-               existing * mask.row;
+        int head = opaque(tile.head);
+        int query = row;
+        if constexpr (Plan::kSplits) {
+          const PackedRow place =
+              problem.packed.place(tile, row - tile.first_row, problem.seqlen_q);
+          head = min(place.head, problem.order.nheads - 1);
+          query = place.query;
+        }
+        return opaque(tile.batch) * mask.batch + head * mask.head +
+               min(query, problem.seqlen_q - 1) * mask.row;
       };
       add_mask<Element<Plan::dtype>>(scores, problem.score_scale_log2, mask, row_offset, first_key,
                                      problem.seqlen_k);

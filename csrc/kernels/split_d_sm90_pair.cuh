@@ -12,8 +12,8 @@
 //   O += own P(j)·V(j)                 | the tensor cores work behind the issue by a piece or two,
 //   maxima of S(j+1) to the peer       | and a piece is given back when it is that old
 //   O += peer's P(j)·V(j)              |
-//   maxima of the peer, P(j+1)         |
-//   drain, send P(j+1), rescale O      | the other warpgroup's products
+//   maxima of the peer, send P(j+1)    | beside the last of those products
+//   drain, rescale O                   | the other warpgroup's products
 // At D = 640 in F32 and 896 in F16 there are no registers for S(j+1) beside P(j): own P(j)·V(j)
 // comes first there.
 #pragma once

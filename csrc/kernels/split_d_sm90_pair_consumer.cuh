@@ -67,7 +67,7 @@ struct SplitDSm90PairConsumer {
 
   // S = Q·Kᵀ; `before` as in piece_issued().
   __device__ __forceinline__ void issue_scores(Scores& scores, const Query& query, int before) {
-    const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer}.begin());
+    const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer, QueryPlace<Plan>{0}}.begin());
 #pragma unroll
     for (int i = 0; i < Plan::kKPieces; ++i) {
       const auto k = sum_along_rows(next_piece("consumer: K piece full"));
@@ -192,7 +192,7 @@ struct SplitDSm90PairConsumer {
 
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
     const SplitDSm90Problem& problem = params.problem;
-    const QueryRows<Plan> query_rows{smem, consumer};
+    const QueryRows<Plan> query_rows{smem, consumer, QueryPlace<Plan>{round}};
     const auto blocks = problem.key_range_of<Plan>(tile);
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
     const int own_keys = rank * Plan::kKeys;
@@ -218,7 +218,7 @@ struct SplitDSm90PairConsumer {
     };
 
     take_fragments(query, *this, consumer * kWarpgroupRows);
-    query_rows.take(round, problem.q_factor);
+    query_rows.take(problem.q_factor);
     issue_scores(scores, query, 0);
     drain(scores);
     tell_maxima(block);
@@ -245,10 +245,10 @@ struct SplitDSm90PairConsumer {
       take_maxima(max);
       const bool moved = softmax.move_base(max, problem.scale_log2, factor);
       softmax.exponentiate(scores, problem.scale_log2);
-
-      drain(output);
       pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
       send_weights(weights);
+
+      drain(output);
       if (moved) scale_rows(output, factor);
     }
 

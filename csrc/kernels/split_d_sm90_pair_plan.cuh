@@ -97,7 +97,10 @@ struct SplitDSm90PairPlan {
   static constexpr bool kOwnFirst = kConfig.own_first;
   static_assert(kSlots >= kBehind + 2, "the ring needs pieces to come beside those in use");
   static_assert(kBehind <= kVPieces,
-                "the scores have to be done when V of one CTA's keys is issued");
+                "with V of one CTA's keys issued, what came before has to be done: the scores, or "
+                "the products that read the own P");
+
+  static constexpr int kQueryBuffers = 1;
 
   struct Smem {
     alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];
@@ -105,8 +108,8 @@ struct SplitDSm90PairPlan {
     alignas(16) uint32_t peer_p[kConsumers][kKeys / 16][kWarpgroupThreads][4];
     float2 peer_max[2][kConsumers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
     float2 peer_sum[kConsumers][kWarpgroupRows / 2];
-    Barrier q_full;
-    Barrier q_free;
+    Barrier q_full[kQueryBuffers];
+    Barrier q_free[kQueryBuffers];
     Ring<kSlots> pieces;
     Barrier max_full[2][kConsumers];  // the peer's maxima have arrived
     Barrier sum_full[kConsumers];     // the peer's row sums have arrived
@@ -129,8 +132,8 @@ struct SplitDSm90PairPlan {
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {
-    smem.q_full.init(1);
-    smem.q_free.init(kConsumers);
+    smem.q_full[0].init(1);
+    smem.q_free[0].init(kConsumers);
     smem.pieces.init(kConsumers);
     for (int consumer = 0; consumer < kConsumers; ++consumer) {
       smem.max_full[0][consumer].init(1);

@@ -170,7 +170,7 @@ struct SplitDSm90QuartetConsumer {
 
   // Waits for Q, and gives it its factor, each consumer every other box.
   __device__ __forceinline__ void take_query() {
-    smem.q_full.wait(round & 1, "consumer: Q full");
+    smem.q_full[0].wait(round & 1, "consumer: Q full");
     if constexpr (std::is_same_v<typename Plan::QkSum, __half>) {
       scale_query((Plan::kQBoxes + 1 - consumer) / 2, smem.q[consumer], 2 * Plan::kQBoxBytes,
                   params.problem.q_factor);
@@ -180,7 +180,7 @@ struct SplitDSm90QuartetConsumer {
 
   __device__ __forceinline__ void attend(const QueryTile& tile) {
     const SplitDSm90Problem& problem = params.problem;
-    const QueryRows<Plan> query_rows{smem, consumer};
+    const QueryRows<Plan> query_rows{smem, consumer, QueryPlace<Plan>{round}};
     const auto blocks = problem.key_range_of<Plan>(tile);
     const int own_keys = member * Plan::kKeys;
 

@@ -66,13 +66,15 @@ struct SplitDSm90QuartetPlan {
   static_assert(kQPieces <= kSlots, "all pieces of Q are in the ring before any is given back");
   static_assert(kSlots >= 3, "a ring needs a piece to come beside the two in use");
 
+  static constexpr int kQueryBuffers = 1;
+
   struct Smem {
     alignas(1024) uint8_t q[kQBoxes][kQBoxBytes];
     alignas(1024) uint8_t ring[kConsumers][kSlots][kSlotBytes];
     alignas(16) uint32_t p[kQuartetMembers][kOwnPieces][kWarpgroupThreads][4];
     float2 rows[2][kQuartetMembers][kWarpgroupRows / 2];  // turn about; rows r and r + 8
-    Barrier q_full;
-    Barrier q_free;
+    Barrier q_full[kQueryBuffers];
+    Barrier q_free[kQueryBuffers];
     Ring<kSlots> pieces[kConsumers];
     Barrier rows_full[2];             // every member's maxima (or sums) have arrived
     Barrier p_full[kQuartetMembers];  // that member's P has arrived
@@ -94,8 +96,8 @@ struct SplitDSm90QuartetPlan {
   };
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {
-    smem.q_full.init(1);
-    smem.q_free.init(kConsumers);
+    smem.q_full[0].init(1);
+    smem.q_free[0].init(kConsumers);
     for (int turn = 0; turn < 2; ++turn)
       smem.rows_full[turn].init(1);
     for (int consumer = 0; consumer < kConsumers; ++consumer) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/split_d_sm90_quartet_plan.cuh"
+#include "kernels/split_d_sm90_query_rows.cuh"
 #include "prim/tma.cuh"
 
 namespace ffpa {
@@ -73,14 +74,6 @@ struct SplitDSm90QuartetProducer {
     load_v(consumer, member, blocks.first * Plan::Bc, kv_head, tile.batch);
   }
 
-  __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) const {
-    smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
-    if (!leader) return;
-    smem.q_full.arrive_expecting(params.problem.query_bytes<Plan>(sizeof(smem.q)));
-    tma_load_piece(params.q, smem.q[0], Plan::kQBoxes, Plan::kQBoxBytes, smem.q_full,
-                   Plan::kQRegisterBoxes, tile.first_row, tile.head, tile.batch);
-  }
-
   __device__ __forceinline__ void run(int warp) {
     const SplitDSm90Problem& problem = params.problem;
     const int worker = blockIdx.x / kQuartetCtas;
@@ -89,8 +82,9 @@ struct SplitDSm90QuartetProducer {
       problem.for_each_tile<Plan>(worker, num_workers,
                                   [&](const QueryTile& tile, int) { load_pieces(warp, tile); });
     } else if (warp == Plan::kConsumers) {
-      problem.for_each_tile<Plan>(worker, num_workers,
-                                  [&](const QueryTile& tile, int round) { load_q(tile, round); });
+      problem.for_each_tile<Plan>(worker, num_workers, [&](const QueryTile& tile, int round) {
+        load_query<Plan>(smem, params.q, problem, Plan::kQRegisterBoxes, tile, round, leader);
+      });
     }
   }
 };

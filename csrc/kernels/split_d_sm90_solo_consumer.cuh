@@ -48,8 +48,9 @@ struct SplitDSm90SoloConsumer {
   }
 
   // Issues S = Q·Kᵀ for the block at `slot`, as one group.
-  __device__ __forceinline__ void issue_scores(Scores& scores, int slot) {
-    const auto q = sum_along_rows(QueryRows<Plan>{smem, consumer}.begin());
+  __device__ __forceinline__ void issue_scores(Scores& scores, const QueryRows<Plan>& query_rows,
+                                               int slot) {
+    const auto q = sum_along_rows(query_rows.begin());
     const auto k = sum_along_rows(smem.ring[slot]);
     wgmma_fence();
 #pragma unroll
@@ -83,7 +84,7 @@ struct SplitDSm90SoloConsumer {
 
   __device__ __forceinline__ void attend(const QueryTile& tile, uint32_t round) {
     const SplitDSm90Problem& problem = params.problem;
-    const QueryRows<Plan> query_rows{smem, consumer};
+    const QueryRows<Plan> query_rows{smem, consumer, QueryPlace<Plan>{round}};
     const auto blocks = problem.key_range_of<Plan>(tile);
     const int first_row = tile.first_row + consumer * kWarpgroupRows;
 
@@ -98,15 +99,15 @@ struct SplitDSm90SoloConsumer {
     float factor[2];
     int block = blocks.end - 1;
 
-    query_rows.take(round, problem.q_factor);
+    query_rows.take(problem.q_factor);
     const int first_slot = next_block("consumer: first K full");
-    issue_scores(scores, first_slot);
+    issue_scores(scores, query_rows, first_slot);
     wgmma_wait<0>();
     pin(scores);
     give_back(first_slot);
     if (block == blocks.first) query_rows.give_back();
     mask_scores<Plan>(scores, problem, tile, first_row, block * Plan::Bc, block >= blocks.unmasked);
-    row_max(scores, max);
+    thread_max(scores, max);
     softmax.move_base(max, problem.scale_log2, factor);
     softmax.exponentiate(scores, problem.scale_log2);
     pack_weights<Plan::dtype, PvSum<Plan::acc>>(scores, weights);
@@ -115,7 +116,7 @@ struct SplitDSm90SoloConsumer {
     for (; block > blocks.first; --block) {
       const int k_slot = next_block("consumer: K full");
       wait_turn();
-      issue_scores(scores, k_slot);
+      issue_scores(scores, query_rows, k_slot);
       const int v_slot = next_block("consumer: V full");
       issue_output(output, weights, v_slot);
       pass_turn();
@@ -126,7 +127,7 @@ struct SplitDSm90SoloConsumer {
       if (block == blocks.first + 1) query_rows.give_back();
       mask_scores<Plan>(scores, problem, tile, first_row, (block - 1) * Plan::Bc,
                         block - 1 >= blocks.unmasked);
-      row_max(scores, max);
+      thread_max(scores, max);
       const bool moved = softmax.move_base(max, problem.scale_log2, factor);
       softmax.exponentiate(scores, problem.scale_log2);
 

@@ -46,12 +46,16 @@ struct SplitDSm90SoloPlan {
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 24;
   static constexpr int kConsumerRegisters = kConsumers == 4 ? 112 : kConsumers == 3 ? 160 : 240;
 
+  // Where there is room, the next tile's Q comes while this one's is in use.
+  static constexpr int kQueryBuffers =
+      2 * kBoxes * kQBoxBytes + kConfig.slots * kBlockBytes + 1024 <= kMaxSmemBytes ? 2 : 1;
+
   // Tiles are kept as boxes of 64 columns, rows × 128 bytes each.
   struct Smem {
-    alignas(1024) uint8_t q[kBoxes][kQBoxBytes];
+    alignas(1024) uint8_t q[kQueryBuffers * kBoxes][kQBoxBytes];
     alignas(1024) uint8_t ring[kConfig.slots][kBlockBytes];
-    Barrier q_full;
-    Barrier q_free;
+    Barrier q_full[kQueryBuffers];
+    Barrier q_free[kQueryBuffers];
     Ring<kConfig.slots> blocks;
   };
   static_assert(sizeof(Smem) <= kMaxSmemBytes, "Q and the ring do not fit in shared memory");
@@ -72,8 +76,10 @@ struct SplitDSm90SoloPlan {
   using Position = RingPosition<kConfig.slots>;
 
   static __device__ __forceinline__ void init_barriers(Smem& smem) {
-    smem.q_full.init(1);
-    smem.q_free.init(kConsumers);
+    for (int buffer = 0; buffer < kQueryBuffers; ++buffer) {
+      smem.q_full[buffer].init(1);
+      smem.q_free[buffer].init(kConsumers);
+    }
     smem.blocks.init(kConsumers);
     fence_barrier_init();
   }

@@ -3,6 +3,7 @@
 // last one's O to leave. All threads of a warp wait and count, and one of them, `leader`, loads.
 #pragma once
 
+#include "kernels/split_d_sm90_query_rows.cuh"
 #include "kernels/split_d_sm90_solo_plan.cuh"
 #include "prim/tma.cuh"
 
@@ -38,14 +39,6 @@ struct SplitDSm90SoloProducer {
     }
   }
 
-  __device__ __forceinline__ void load_q(const QueryTile& tile, uint32_t round) {
-    smem.q_free.wait_asleep(round & 1 ^ 1, "producer: Q free");
-    if (!leader) return;
-    smem.q_full.arrive_expecting(params.problem.query_bytes<Plan>(sizeof(smem.q)));
-    tma_load_piece(params.q, smem.q[0], Plan::kBoxes, Plan::kQBoxBytes, smem.q_full, 0,
-                   tile.first_row, tile.head, tile.batch);
-  }
-
   __device__ __forceinline__ void run(int warp) {
     const SplitDSm90Problem& problem = params.problem;
     const int worker = blockIdx.x;
@@ -56,8 +49,9 @@ struct SplitDSm90SoloProducer {
                     tile.batch);
       });
     } else if (warp == 1) {
-      problem.for_each_tile<Plan>(worker, num_workers,
-                                  [&](const QueryTile& tile, int round) { load_q(tile, round); });
+      problem.for_each_tile<Plan>(worker, num_workers, [&](const QueryTile& tile, int round) {
+        load_query<Plan>(smem, params.q, problem, 0, tile, round, leader);
+      });
     }
   }
 };

@@ -60,23 +60,21 @@ __device__ __forceinline__ void mask(Accumulator<Sum, kColumns>& scores, const i
   }
 }
 
-// The largest score of each row.
+// The largest score of each row in this thread's columns.
 template <int kColumns>
-__device__ __forceinline__ void row_max(const Accumulator<float, kColumns>& scores,
-                                        float (&max)[2]) {
+__device__ __forceinline__ void thread_max(const Accumulator<float, kColumns>& scores,
+                                           float (&max)[2]) {
 #pragma unroll
   for (int i = 0; i < scores.kPairs; ++i) {
     const float2 pair = scores.get(i);
     const float larger = fmaxf(pair.x, pair.y);
     max[i % 2] = i < 2 ? larger : fmaxf(max[i % 2], larger);
   }
-  max[0] = quad_max(max[0]);
-  max[1] = quad_max(max[1]);
 }
 
 template <int kColumns>
-__device__ __forceinline__ void row_max(const Accumulator<__half, kColumns>& scores,
-                                        float (&max)[2]) {
+__device__ __forceinline__ void thread_max(const Accumulator<__half, kColumns>& scores,
+                                           float (&max)[2]) {
   __half2 larger[2];
 #pragma unroll
   for (int i = 0; i < scores.kPairs; ++i) {
@@ -84,9 +82,16 @@ __device__ __forceinline__ void row_max(const Accumulator<__half, kColumns>& sco
     larger[i % 2] = i < 2 ? pair : __hmax2(larger[i % 2], pair);
   }
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    max[r] = quad_max(fmaxf(__low2float(larger[r]), __high2float(larger[r])));
-  }
+  for (int r = 0; r < 2; ++r)
+    max[r] = fmaxf(__low2float(larger[r]), __high2float(larger[r]));
+}
+
+// The largest score of each row.
+template <class Sum, int kColumns>
+__device__ __forceinline__ void row_max(const Accumulator<Sum, kColumns>& scores, float (&max)[2]) {
+  thread_max(scores, max);
+  max[0] = quad_max(max[0]);
+  max[1] = quad_max(max[1]);
 }
 
 // Scores become exponents, rounded as a base is, so that the difference from a base that is one of
@@ -125,17 +130,19 @@ struct RowSoftmax {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Moves the bases that have to for scores with these maxima. True if any row of the warp moved:
-  // then O has to be multiplied by `factor`, as the sums have been.
+  // Moves the bases that have to for scores with these maxima, of a thread or of whole rows: most
+  // steps move none, and so need no maximum of a row. True if any row of the warp moved: then O has
+  // to be multiplied by `factor`, as the sums have been.
   __device__ __forceinline__ bool move_base(const float (&max)[2], float scale_log2,
                                             float (&factor)[2]) {
     constexpr float kLimit = WeightRange<PvSum>::kLimit;
     const float top[2] = {max[0] * scale_log2, max[1] * scale_log2};
-    const bool moves[2] = {top[0] > base[0] + kLimit, top[1] > base[1] + kLimit};
-    if (!__any_sync(0xffffffff, moves[0] || moves[1])) return false;
+    const bool moves = top[0] > base[0] + kLimit || top[1] > base[1] + kLimit;
+    if (!__any_sync(0xffffffff, moves)) return false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float next = moves[r] ? top[r] : base[r];
+      const float of_row = quad_max(top[r]);
+      const float next = of_row > base[r] + kLimit ? of_row : base[r];
       factor[r] = exp2_approx(base[r] - next);
       base[r] = next;
       sum[r] *= factor[r];

@@ -220,13 +220,13 @@ def _choose(
             )
     if kernel == "auto" and not few_queries(problem.batch * problem.nheads_q, problem.seqlen_q):
         fitting = tuple(sorted(fitting, key=lambda i: i["id"] == SPLIT_KV))
-    usable = []
-    for instance in fitting:
-        too_long = 0 < instance["max_seqlen_k"] < problem.seqlen_k
+
+    def stands_in(instance: Instance) -> bool:
         for_masks_alone = instance["masks"] and instance["variant"] and not problem.masked
-        stands_in = for_masks_alone or instance["splits"]
-        if not too_long and (not stands_in or instance["name"] == kernel):
-            usable.append(instance)
+        return bool(for_masks_alone or instance["splits"]) and instance["name"] != kernel
+
+    for_all = [i for i in fitting if not stands_in(i)] or fitting  # of a build of few kernels
+    usable = [i for i in for_all if not 0 < i["max_seqlen_k"] < problem.seqlen_k]
     if not usable:
         raise UnsupportedFeatureError(
             f"seqlen_k {problem.seqlen_k} is above {max(i['max_seqlen_k'] for i in fitting)}, "

@@ -41,7 +41,9 @@ def build_module(version: str) -> Path:
     """Compile what changed since the last build; the path of the shared library."""
     options = Options.from_environ(os.environ)
     tools = find_toolchain(options)
-    selection = manifest.select(manifest.load(ROOT), options.archs, options.kernels)
+    selection = manifest.select(
+        manifest.load(ROOT), options.archs, options.kernels, options.test_archs
+    )
     flags = nvcc_flags(options.debug_barriers)
     jobs = job_count()
     archs = sorted({arch for _, kept in selection for arch in kept})

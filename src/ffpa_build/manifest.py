@@ -16,6 +16,7 @@ ACCS = ("f16", "f32", "qk32_pv16", "qk16_pv32", "f16f32")
 
 # Keys of a kernel, and the keys of a config that are no fields of its C++ struct.
 KERNEL_KEYS = {"id", "header", "archs", "lesson", "sass", "config"}
+OPTIONAL_KERNEL_KEYS = {"test_archs"}
 CONFIG_NOTES = {"variant", "fallback", "narrow", "masks", "splits", "max_seqlen_k", "reason"}
 LISTS = ("headdim", "dtype", "acc")
 
@@ -27,6 +28,7 @@ class Instance:
     id: str
     header: str
     archs: tuple[str, ...]
+    test_archs: tuple[str, ...]  # that can run it, where other kernels are chosen
     lesson: str
     sass: tuple[str, ...]  # instructions that its machine code must hold
     headdim: int
@@ -90,14 +92,20 @@ def load(root: Path) -> list[Instance]:
 
 
 def select(
-    instances: Iterable[Instance], archs: tuple[str, ...], patterns: tuple[str, ...] = ()
+    instances: Iterable[Instance],
+    archs: tuple[str, ...],
+    patterns: tuple[str, ...] = (),
+    for_tests: bool = False,
 ) -> list[tuple[Instance, tuple[str, ...]]]:
     """Instances to compile, each with those of its architectures that are in `archs`.
 
-    `patterns` are ids, names or shell patterns of names. An empty tuple selects all. BuildError
-    when one of `archs` or `patterns` selects nothing.
+    `patterns` are ids, names or shell patterns of names. An empty tuple selects all. With
+    `for_tests` architectures count for which a kernel is compiled only to be tested there.
+    BuildError when one of `archs` or `patterns` selects nothing.
     """
     instances = list(instances)
+    if for_tests:
+        instances = [replace(one, archs=one.archs + one.test_archs) for one in instances]
     written_for = sorted({arch for instance in instances for arch in instance.archs})
     archs = archs or tuple(written_for)
     for arch in archs:
@@ -126,7 +134,8 @@ def _matches(instance: Instance, pattern: str) -> bool:
 
 def _kernel(root: Path, kernel: dict[str, Any]) -> Iterator[Instance]:
     where = f"kernels.toml, kernel {kernel.get('id', '(no id)')}"
-    _require_keys(where, kernel, required=KERNEL_KEYS, allowed=KERNEL_KEYS)
+    allowed = KERNEL_KEYS | OPTIONAL_KERNEL_KEYS
+    _require_keys(where, kernel, required=KERNEL_KEYS, allowed=allowed)
     code = "".join(_with_includes(where, root / "csrc", kernel["header"], set()))
     for index, config in enumerate(kernel["config"], start=1):
         yield from _config(f"{where}, config {index}", kernel, config, code)
@@ -156,6 +165,7 @@ def _config(
             id=kernel["id"],
             header=kernel["header"],
             archs=tuple(kernel["archs"]),
+            test_archs=tuple(kernel.get("test_archs", ())),
             lesson=kernel["lesson"],
             sass=tuple(kernel["sass"]),
             headdim=headdim,

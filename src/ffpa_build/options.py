@@ -10,6 +10,7 @@ from .errors import BuildError
 KNOWN = {
     "FFPA_CUDA_ARCHS": "architectures, as in 80;90a; unset: all that kernels are written for",
     "FFPA_KERNELS": "for development: compile only these, as in naive;split_d-sm80/d512/*",
+    "FFPA_TEST_ARCHS": "1: also what is written for small shared memory, for tests on an H100",
     "FFPA_DEBUG_BARRIERS": "1: a wait on a barrier ends after a second and says who waits; slow",
     "FFPA_HOST_CXX": "C++ compiler; one for another machine makes a cross build",
     "FFPA_CUDA_LIB": "folder of libcudart_static.a, needed for a cross build",
@@ -26,6 +27,7 @@ class Options:
 
     archs: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
+    test_archs: bool = False
     debug_barriers: bool = False
     host_cxx: str | None = None
     cuda_lib: str | None = None
@@ -40,6 +42,7 @@ class Options:
         return cls(
             archs=parse_archs(given.get("FFPA_CUDA_ARCHS", "")),
             kernels=_split(given.get("FFPA_KERNELS", "")),
+            test_archs=_switch("FFPA_TEST_ARCHS", given),
             debug_barriers=_switch("FFPA_DEBUG_BARRIERS", given),
             host_cxx=given.get("FFPA_HOST_CXX") or None,
             cuda_lib=given.get("FFPA_CUDA_LIB") or None,

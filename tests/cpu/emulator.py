@@ -36,7 +36,8 @@ def instance(
         name=name, id=kernel, dtype=dtype, acc=acc, headdim=headdim, variant=variant,
         fallback=fallback, narrow=narrow, max_seqlen_k=max_seqlen_k, Br=Br, Bc=64,
         num_threads=128, smem_bytes=smem_bytes, archs=archs, lesson="", reason="",
-        masks=kernel.startswith("split_kv") or variant == "masked", splits=variant == "splits",
+        masks=kernel.startswith("split_kv") or variant in ("masked", "splits"),
+        splits=variant == "splits",
         ctas=ctas,
     )  # fmt: skip
 
@@ -78,8 +79,9 @@ def build() -> list[extension.Instance]:
             for type_ in types
         ),
         *(
-            instance("split_d-sm90", 512, dtype, "f32", ["90a"], 230000, "splits", Br=128, ctas=2)
+            instance("split_d-sm90", 512, dtype, "f32", ["90a"], 230000, variant, Br=128, ctas=2)
             for dtype in DTYPES
+            for variant in ("masked", "splits")
         ),
         *(
             instance("split_d-sm80", d, *type_, ["80", "90"], 163840, "masked")
@@ -126,7 +128,7 @@ class Emulator:
 
         mask = None
         if mask_kind:
-            assert name.startswith("split_kv") or name.endswith("/masked")
+            assert name.startswith("split_kv") or name.endswith(("/masked", "/splits"))
             mask_dtype = {1: torch.bool, 2: dtype, 3: torch.float32}[mask_kind]
             mask = at(mask_ptr, (batch, nheads_q, seqlen_q, seqlen_k), mask_strides, mask_dtype)
         out, lse = attention_reference(

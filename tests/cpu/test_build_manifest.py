@@ -154,6 +154,15 @@ def test_a_kernel_without_an_architecture_in_the_build_is_left_out(tree):
     assert {instance.id for instance, _ in manifest.select(instances, ("90a",))} == {"toy-sm90"}
 
 
+def test_architectures_for_tests_are_compiled_on_request(tree):
+    one = KERNEL.replace('["80", "90"]', '["80"]\ntest_archs = ["90"]')
+    instances = manifest.load(tree(one + CONFIG))
+    assert {archs for _, archs in manifest.select(instances, ())} == {("80",)}
+    for archs in ((), ("80", "90")):
+        chosen = manifest.select(instances, archs, for_tests=True)
+        assert {archs for _, archs in chosen} == {("80", "90")}
+
+
 def test_a_selection_of_nothing_is_an_error(tree):
     instances = manifest.load(tree(KERNEL + CONFIG))
     with pytest.raises(

@@ -38,7 +38,9 @@ def masks(batch, nheads, seqlen_q, seqlen_k, dtype):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("seqlen_q, seqlen_k", [(1, 300), (5, 129), (40, 77), (150, 260)])
+@pytest.mark.parametrize(
+    "seqlen_q, seqlen_k", [(1, 300), (5, 129), (33, 3000), (40, 77), (150, 260)]
+)
 @over(MASKED)
 @pytest.mark.usefixtures("poisoned_workspace")
 def test_masks(instance, seqlen_q, seqlen_k, causal):  # N07, N08, S12, S13, S14

@@ -30,12 +30,15 @@ DEVICES = {
 F16_SUMS = [acc for acc in manifest.ACCS if acc != "f32"]
 FEW = {"seqlen_q": FEW_QUERIES}
 SO_FEW = f"at most {FEW_QUERIES} queries a head, or {FEW_ROWS} in all"
+SHARING = f"at most {ROW_TILE} queries that share a key head"
+SHARED = {"seqlen_q": ROW_TILE // 4}
 CALLS: dict[str, dict[str, Any]] = {
     "fp16 or bf16, F32 accumulation": {},
     f"the same, {SO_FEW}": FEW,
-    f"the same, at most {ROW_TILE} queries that share a key head": {"seqlen_q": ROW_TILE // 4},
+    f"the same, {SHARING}": SHARED,
     "fp16 or bf16, F32 accumulation, with `attn_mask`": {"masked": True},
     f"the same, {SO_FEW}, with `attn_mask`": {**FEW, "masked": True},
+    f"the same, {SHARING}, with `attn_mask`": {**SHARED, "masked": True},
     **{f"fp16, `acc={acc}`": {"dtype": "fp16", "acc": acc} for acc in F16_SUMS},
     **{
         f"fp16, `acc={acc}`, with `attn_mask`": {"dtype": "fp16", "acc": acc, "masked": True}
