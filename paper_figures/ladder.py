@@ -18,6 +18,7 @@ from ffpa.report.ladder import (
 )
 from ffpa.report.names import Contestant
 from ffpa.report.results import Results, contestants_in, only
+from ffpa.report.tables import stale_notes
 
 from . import style
 from .sheet import Sheet
@@ -78,8 +79,7 @@ def draw(results: Results, panel: pd.DataFrame) -> Figure:
     axes.legend(loc="upper left", ncols=2)
     crossed = "" if panel.groupby("rung")["counts"].any().all() else "; × cannot run"
     note = f"{results.device}; fp16, D=128{crossed}; median and 95 % interval of the ratios"
-    if panel["stale"].any():
-        note += "; STALE, recorded with other kernel sources"
+    note = "; ".join([note, *stale_notes(panel)])
     figure.supxlabel(
         "\n".join(textwrap.wrap(note, NOTE_CHARACTERS)), fontsize=style.SMALL, color=style.GREY
     )

@@ -30,7 +30,7 @@ from .jobs import job_count
 from .options import Options
 from .plan import Folder, ninja_text
 from .python_path import importing_first
-from .sources import source_hash
+from .sources import kernel_hashes, source_hash
 from .toolchain import Toolchain, find_toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +60,7 @@ def build_module(version: str) -> Path:
             "debug_barriers": options.debug_barriers,
             "flags": flags,
             "kernel_filter": options.kernels,
+            "kernel_hashes": kernel_hashes(ROOT, (instance for instance, _ in selection)),
             "source_hash": source_hash(ROOT, options.debug_barriers),
             "version": version,
         }

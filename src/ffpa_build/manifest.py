@@ -136,12 +136,12 @@ def _kernel(root: Path, kernel: dict[str, Any]) -> Iterator[Instance]:
     where = f"kernels.toml, kernel {kernel.get('id', '(no id)')}"
     allowed = KERNEL_KEYS | OPTIONAL_KERNEL_KEYS
     _require_keys(where, kernel, required=KERNEL_KEYS, allowed=allowed)
-    code = "".join(_with_includes(where, root / "csrc", kernel["header"], set()))
+    code = "".join(with_includes(where, root / "csrc", kernel["header"], set()))
     for index, config in enumerate(kernel["config"], start=1):
         yield from _config(f"{where}, config {index}", kernel, config, code)
 
 
-def _with_includes(where: str, folder: Path, name: str, seen: set[str]) -> Iterator[str]:
+def with_includes(where: str, folder: Path, name: str, seen: set[str]) -> Iterator[str]:
     """The text of a header of ours and of those that it includes, each once."""
     if name in seen:
         return
@@ -152,7 +152,7 @@ def _with_includes(where: str, folder: Path, name: str, seen: set[str]) -> Itera
     text = path.read_text()
     yield text
     for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
-        yield from _with_includes(where, folder, included, seen)
+        yield from with_includes(where, folder, included, seen)
 
 
 def _config(

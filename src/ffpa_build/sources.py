@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .flags import nvcc_flags
+from .manifest import Instance, with_includes
 
 SUFFIXES = {".h", ".cuh", ".cu", ".cpp", ".toml"}
 
@@ -36,6 +37,25 @@ def source_hash(root: Path, debug_barriers: bool = False) -> str:
     digest = _of_files(root, source_files(root))
     digest.update("\0".join(nvcc_flags(debug_barriers)).encode())
     return digest.hexdigest()
+
+
+def kernel_hashes(root: Path, instances: Iterable[Instance]) -> dict[str, str]:
+    """By an instance's name, SHA-256 (hex) over what it alone is compiled from in the tree `root`.
+
+    That is its configuration, the headers that its kernel and a launch include, and nvcc's flags:
+    what was measured of it holds as long as they do, whatever becomes of other kernels.
+    """
+    folder = root / "csrc"
+    code: dict[str, str] = {}
+    hashes = {}
+    for one in instances:
+        if one.header not in code:
+            files = (one.header, "launch.cuh", "bindings.cpp")
+            texts = [text for file in files for text in with_includes(one.id, folder, file, set())]
+            code[one.header] = "\0".join(texts)
+        parts = (code[one.header], one.template, repr(one.fields), *nvcc_flags(False))
+        hashes[one.name] = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return hashes
 
 
 def checks_hash(root: Path, kind: str) -> str:

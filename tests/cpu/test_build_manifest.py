@@ -7,7 +7,7 @@ import pytest
 
 from ffpa_build import generate, manifest
 from ffpa_build.errors import BuildError
-from ffpa_build.sources import source_hash
+from ffpa_build.sources import kernel_hashes, source_hash
 
 ROOT = Path(__file__).parents[2]
 
@@ -193,6 +193,31 @@ def test_the_source_hash_follows_paths_and_contents(tree):
     second = source_hash(root)
     header.rename(header.with_name("yot.cuh"))
     assert len({first, second, source_hash(root)}) == 3
+
+
+def test_a_kernels_hash_follows_its_own_sources_alone(tree):
+    root = tree("")
+    csrc = root / "csrc"
+    for name in ("launch.cuh", "bindings.cpp"):
+        (csrc / name).write_text("// what every launch needs\n")
+    (csrc / "kernels/yot.cuh").write_text(HEADER + "using YotConfig = ToyConfig;\n")
+    both = KERNEL + CONFIG + KERNEL.replace("toy", "yot") + CONFIG
+    (csrc / "kernels.toml").write_text(both)
+
+    def hashes():
+        found = kernel_hashes(root, manifest.load(root))
+        return found["toy-sm80/d64/fp16/f32"], found["yot-sm80/d64/fp16/f32"]
+
+    toy, yot = hashes()
+    assert toy != yot
+    (csrc / "kernels/toy.cuh").write_text(HEADER + "// a change\n")
+    changed, same = hashes()
+    assert changed != toy and same == yot
+    (csrc / "kernels.toml").write_text(both.replace("Br = 64", "Br = 32", 1))
+    configured, same = hashes()
+    assert configured not in (toy, changed) and same == yot
+    (csrc / "launch.cuh").write_text("// another launch\n")
+    assert configured != hashes()[0] and yot != hashes()[1]
 
 
 def test_the_projects_own_list_is_valid():

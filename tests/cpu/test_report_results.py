@@ -44,6 +44,20 @@ def test_rows_of_the_newest_sources_replace_older_ones() -> None:
     assert only_point(new, old).stale
 
 
+@pytest.mark.parametrize(
+    "now, stale", [({"split_d-sm80": "a"}, False), ({"split_d-sm80": "b"}, True), ({}, True)]
+)
+def test_rows_of_other_sources_hold_while_those_of_their_kernel_do(
+    now: dict[str, str], stale: bool
+) -> None:
+    environment = synthetic.environment()
+    build = environment.builds[SOURCES].model_copy(update={"sources": {"split_d-sm80": "a"}})
+    environment = environment.model_copy(update={"builds": {OTHER_SOURCES: build}})
+    rows = (row("split_d-sm80", "f32", 512, 150.0, source_hash=OTHER_SOURCES),)
+    loaded = Results(Path("h200"), rows, {ENV_HASH: environment}, SOURCES, None, now)
+    assert loaded.points("headdim")[0].stale is stale
+
+
 @pytest.mark.parametrize("name", [("sdpa-efficient", None), ("numerics-cpu", "f32")])
 def test_what_is_not_compiled_from_our_sources_does_not_go_stale(name: tuple[str, str]) -> None:
     assert not only_point(row(*name, 512, 130.0, source_hash=OTHER_SOURCES)).stale
@@ -96,10 +110,11 @@ def test_a_search_is_stale_when_its_candidates_would_be_compiled_from_other_sour
 
 def test_the_committed_search_is_of_the_sources_of_the_tree() -> None:
     results = Results.load(PAPER_FOLDER)
-    ours = [row for row in results.rows if row.experiment == "headdim" and row.acc]
-    if any(row.source_hash != results.source_hash for row in ours):
-        pytest.skip("the recorded rows are of other sources, the search's too")
-    assert not any(point.stale for point in results.points("tune"))
+    points = results.points("tune")
+    (shipped,) = (row for point in points for row in point.rows if row.acc and not row.variant)
+    if not results.unchanged(shipped.backend, shipped.env_hash, shipped.source_hash):
+        pytest.skip("the kernel that was searched has changed since, or its hash is not recorded")
+    assert not any(point.stale for point in points)
 
 
 def test_the_command_of_a_search_is_one_that_can_be_typed() -> None:

@@ -73,6 +73,7 @@ class Build(_Facts):
     host_compiler: str
     extension_hash: str | None = None
     kernels: dict[str, Any]  # kernel name: {architecture: {registers, spill_bytes, ...}}
+    sources: dict[str, str] = Field(default_factory=dict)  # kernel name: hash of its own sources
 
 
 class Run(_Facts):

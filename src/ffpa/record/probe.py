@@ -126,6 +126,7 @@ def describe_build(build: Mapping[str, Any]) -> Build:
         host_compiler=build["host_compiler"],
         extension_hash=hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None,
         kernels=dict(build["kernels"]),
+        sources=dict(build["kernel_hashes"]),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from ffpa_build.sources import source_hash
+from ffpa_build import manifest
+from ffpa_build.sources import kernel_hashes, source_hash
 
 from .store import REPOSITORY
 
@@ -43,3 +45,9 @@ def git_state(root: Path = REPOSITORY) -> GitState:
 def tree_source_hash(root: Path = REPOSITORY) -> str:
     """Hash of the kernel sources as they lie in the work tree."""
     return source_hash(root)
+
+
+@functools.cache
+def tree_kernel_hashes(root: Path = REPOSITORY) -> dict[str, str]:
+    """By kernel, the hash of what it alone is compiled from in the work tree."""
+    return kernel_hashes(root, manifest.load(root))

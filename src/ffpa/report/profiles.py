@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from ffpa.record.profile import KernelProfile
@@ -35,7 +37,7 @@ def profile_caption(results: Results) -> str:
         f"{results.device}; B={first.batch} H={first.nheads_q} N={first.seqlen_q} {first.dtype}, "
         f"D = {dims} only; {_origin(results)}; busy: share of cycles; bank conflicts: share of the "
         f"wavefronts of shared memory, of {apart}; stalls: share of a resident warp's "
-        f"time{_stale(results)}"
+        f"time{_stale(results, kernels)}"
     )
 
 
@@ -47,10 +49,11 @@ def steps_profile(results: Results) -> pd.DataFrame:
 
 def steps_caption(results: Results) -> str:
     """What that table rests on; after steps_profile, where it has lines."""
-    _, ((_, first), *_) = kernels_and_steps(results)
+    steps = [one for _, one in kernels_and_steps(results)[1]]
+    first = steps[0]
     return (
         f"{results.device}, {first.dtype} at [{first.batch}, {first.seqlen_q}, {first.nheads_q}, "
-        f"{first.headdim}]; {_origin(results)}{_stale(results)}"
+        f"{first.headdim}]; {_origin(results)}{_stale(results, steps)}"
     )
 
 
@@ -73,10 +76,17 @@ def _origin(results: Results) -> str:
     return f"{results.profiles.tool}, one launch each"
 
 
-def _stale(results: Results) -> str:
-    assert results.profiles is not None
-    fresh = results.profiles.source_hash == results.source_hash
-    return "" if fresh else "; STALE, of other kernel sources"
+def _stale(results: Results, shown: Sequence[KernelProfile]) -> str:
+    record = results.profiles
+    assert record is not None
+    if record.source_hash == results.source_hash:
+        return ""
+    changed = {
+        one.kernel
+        for one in shown
+        if not results.unchanged(one.instance, record.env_hash, record.source_hash)
+    }
+    return f"; STALE, of other kernel sources: {', '.join(sorted(changed))}" if changed else ""
 
 
 def _longest(one: KernelProfile) -> list[tuple[str, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ffpa.measure.tuning import search_command, searched_hashes
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
 from ffpa.record.environment import Build
 from ffpa.record.profile import KernelProfile, Profiles, load_profiles
-from ffpa.record.provenance import tree_source_hash
+from ffpa.record.provenance import tree_kernel_hashes, tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
 from ffpa.settings import SettingsError
 
@@ -47,8 +47,9 @@ class Results:
     folder: Path
     rows: tuple[Row, ...]
     environments: dict[str, Environment]
-    source_hash: str  # of the work tree: what rows have to match
+    source_hash: str  # of the work tree: what rows have to match,
     profiles: Profiles | None = None
+    kernel_hashes: Mapping[str, str] = field(default_factory=dict)  # or else that of their kernel
     _by_run: dict[tuple[object, ...], Row] = field(default_factory=dict, repr=False)
     _frames: dict[tuple[str, Contestant], pd.DataFrame] = field(default_factory=dict, repr=False)
 
@@ -69,7 +70,10 @@ class Results:
         # A search, built from sources of its own, is never what the newest rows tell about.
         rows.sort(key=lambda row: (row.experiment != SEARCH, started.get(row.run_id, "")))
         profiles = load_profiles(folder)
-        return cls(folder, tuple(rows), environments, source_hash or tree_source_hash(), profiles)
+        if source_hash:
+            return cls(folder, tuple(rows), environments, source_hash, profiles)
+        own = tree_kernel_hashes()
+        return cls(folder, tuple(rows), environments, tree_source_hash(), profiles, own)
 
     @property
     def name(self) -> str:
@@ -204,11 +208,24 @@ class Results:
             if (row.env_hash, row.source_hash) == (newest.env_hash, newest.source_hash)
         )
         # Baselines and ceilings do not depend on our sources, so they do not go stale with them.
-        stale = contestant.is_ours and newest.source_hash not in self._current(newest)
+        stale = contestant.is_ours and not (
+            newest.source_hash in self._current(newest)
+            or self.unchanged(newest.backend, newest.env_hash, newest.source_hash)
+        )
         return Point(contestant, shape, pooled, stale)
 
+    def unchanged(self, kernel: str | None, env_hash: str, source_hash: str) -> bool:
+        """Whether a kernel is still compiled from the sources that it was recorded with."""
+        recorded = self._kernel_hash(kernel, env_hash, source_hash)
+        return recorded is not None and recorded == self.kernel_hashes.get(kernel or "")
+
+    def _kernel_hash(self, kernel: str | None, env_hash: str, source_hash: str) -> str | None:
+        environment = self.environments.get(env_hash)
+        build = environment.builds.get(source_hash) if environment else None
+        return build.sources.get(kernel or "") if build else None
+
     def _current(self, row: Row) -> set[str]:
-        """Hashes of sources whose rows are not stale.
+        """Hashes of sources whose rows are not stale, whatever kernel they are of.
 
         The candidates of a search are compiled from the tree's sources with another list of
         kernels: those that have rows, beside the shipped one.
@@ -271,13 +288,22 @@ class Results:
     def _profiled(self, row: Row) -> dict[str, float | None]:
         """Counters of the very kernel and shape, if those of these sources were recorded."""
         found = None
-        if self.profiles and self.profiles.source_hash == row.source_hash and not row.causal:
+        if self.profiles and self._profiled_as_run(row) and not row.causal:
             shape = (row.batch, row.nheads_q, row.nheads_kv, row.seqlen_q, row.seqlen_k)
             for one in self.profiles.profiles:
                 profiled = (one.batch, one.nheads_q, one.nheads_kv, one.seqlen_q, one.seqlen_k)
                 if (one.instance, profiled) == (row.backend, shape):
                     found = one
         return {name: counter(found) if found else None for name, counter in PROFILED.items()}
+
+    def _profiled_as_run(self, row: Row) -> bool:
+        """Whether the profile is of the sources that the row's kernel was compiled from."""
+        profiles = self.profiles
+        if profiles is None or profiles.source_hash == row.source_hash:
+            return profiles is not None
+        recorded = self._kernel_hash(row.backend, profiles.env_hash, profiles.source_hash)
+        own = self._kernel_hash(row.backend, row.env_hash, row.source_hash)
+        return recorded is not None and recorded == own
 
     def _registers(self, row: Row) -> int | None:
         """Registers a thread of the kernel that ran, as compiled for the device."""
