@@ -340,6 +340,10 @@ def test_a_record_goes_stale_when_its_tests_change(
     assert line.startswith(told) and (tests_hash != "current" or line == told)
     (line,) = checks_told(tmp_path, synthetic.OTHER_SOURCES)
     assert line.endswith("STALE, of other sources")
+    newer = json.dumps(record | {"source_hash": synthetic.OTHER_SOURCES})
+    (tmp_path / "gpu_tests_stress.json").write_text(newer)
+    (line,) = checks_told(tmp_path, synthetic.OTHER_SOURCES)
+    assert line.endswith("STALE, of other sources: gpu_tests")
 
 
 @pytest.mark.parametrize("kind", CHECKS)

@@ -369,7 +369,7 @@ class TestCompiled:
         out = compiled(q, k, v)
         expected = _torch_sdpa(q * 2, k, v, attn_mask=mask) + 1
         torch.testing.assert_close(out, expected, rtol=2e-3, atol=2e-3)
-        assert ffpa.last_kernel() == "split_d-sm80/d256/fp16/f32/masked"
+        assert ffpa.last_kernel() == "split_d-sm90/d512/fp16/f32/masked"
 
     def test_dropout(self):
         _, compiled = self.compiled(dropout_p=1.0)

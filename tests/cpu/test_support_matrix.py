@@ -95,17 +95,19 @@ def test_the_readmes_table_has_an_answer_for_every_call():
     assert "refused" not in "".join(lines[2:5])  # F32 sums without a mask
 
 
-def test_what_the_readmes_table_refuses_is_refused_with_both_numbers():
-    """Where it is for shared memory; so is what a mask takes there."""
+def test_what_is_refused_for_shared_memory_is_refused_with_both_numbers():
+    """A mask on a device with less than the README's table has, and what that refuses."""
     *_, (little, limits) = DEVICES.items()
     assert "99 KiB" in little
+    less = replace(limits, smem_bytes=64 * 1024)
     problem = Problem(
         dtype="fp16", batch=1, nheads_q=32, nheads_kv=8, seqlen_q=8192, seqlen_k=8192, headdim=576,
         masked=True,
     )  # fmt: skip
-    refused = find(problem, limits, instances=SHIPPED)
+    assert find(problem, limits, instances=SHIPPED)
+    refused = find(problem, less, instances=SHIPPED)
     assert not refused and "headdim 576 with an attn_mask takes " in refused.reason
-    assert f"and the device has {limits.smem_bytes}: leave the call to ffpa.sdpa" in refused.reason
+    assert f"and the device has {less.smem_bytes}: leave the call to ffpa.sdpa" in refused.reason
     mixed = find(replace(problem, masked=False, acc="qk32_pv16"), limits, instances=SHIPPED)
     assert not mixed and f"has {limits.smem_bytes}: use acc=f32" in mixed.reason
 

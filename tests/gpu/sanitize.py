@@ -62,6 +62,7 @@ KERNELS = (
     "split_d-sm80/d512/fp16/f32/masked",
     "split_d-sm80/d512/fp16/f16/masked",
     "split_d-sm80/d512/fp16/f16/masked99",
+    "split_d-sm80/d768/fp16/f32/masked99",
     # a pair's side pieces, small pieces, its own half first; more of Q than slots, none of it in
     # registers
     "split_d-sm90/d896/fp16/f16",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,21 @@ def checks_told(folder: Path, source_hash: str) -> list[str]:
         ("gpu_fuzz", _fuzz),
         ("gpu_sanitizer", _sanitizer),
     ):
-        records = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{kind}*.json"))]
+        files = sorted(folder.glob(f"{kind}*.json"))
+        records = {path.stem: json.loads(path.read_text()) for path in files}
         if records:
-            day = max(record["finished"] for record in records)[:10]
-            told.append(tell(records, day) + _age(records, source_hash, kind))
+            day = max(record["finished"] for record in records.values())[:10]
+            told.append(tell([*records.values()], day) + _age(records, source_hash, kind))
     return told
 
 
-def _age(records: Records, source_hash: str, kind: str) -> str:
+def _age(records: Mapping[str, dict[str, Any]], source_hash: str, kind: str) -> str:
     """What has changed since, or cannot be known."""
-    by = {record.get("tests_hash") for record in records}
-    if any(record["source_hash"] != source_hash for record in records):
-        return "; STALE, of other sources"
+    by = {record.get("tests_hash") for record in records.values()}
+    old = [name for name, record in records.items() if record["source_hash"] != source_hash]
+    if old:
+        part = f": {', '.join(old)}" if len(old) < len(records) else ""
+        return f"; STALE, of other sources{part}"
     if None in by:
         return "; of tests that the record does not name"
     return "" if by == {checks_hash(REPOSITORY, kind)} else "; STALE, by other tests"
