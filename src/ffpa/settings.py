@@ -85,6 +85,7 @@ class Settings:
     device: Device = Device.auto
     dry_run: bool = False
     resume: bool = False
+    stale: bool = False
     results_dir: str | None = None
 
     @property

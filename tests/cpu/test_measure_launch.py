@@ -8,7 +8,8 @@ from ffpa.measure.contestants import Contestant
 from ffpa.measure.faults import DeviceLostError
 from ffpa.measure.identity import identity, shape_of
 from ffpa.measure.launch import Launch, run_all, without_path
-from ffpa.record import Row, load_environments, load_rows
+from ffpa.record import Row, load_environments, load_rows, remember
+from ffpa.record.environment import Build
 from ffpa.record.probe import probe
 from ffpa.settings import MeasureSettings, Settings
 
@@ -143,6 +144,23 @@ def test_resume_runs_what_is_missing(launch):
     assert code == 0
     assert engine.measured == [72]
     assert len(rows) == 6
+
+
+@pytest.mark.parametrize("now, measured", [("a" * 64, [80]), ("b" * 64, [64, 72, 80])])
+def test_only_what_is_stale_or_missing(launch, tmp_path, monkeypatch, now, measured):
+    """Rows of other sources hold where those of their kernel, which are recorded, are the same."""
+    launch({80: KeyError("oops")})
+    folder = tmp_path / "test-gpu"
+    (environment,) = load_environments(folder).values()
+    build = Build(
+        archs=["80"], flags=[], nvcc="13.0", host_compiler="gcc", kernels={},
+        sources={"none": "a" * 64},
+    )  # fmt: skip
+    remember(folder, environment.model_copy(update={"builds": {Engine.source_hash: build}}))
+    monkeypatch.setattr(Engine, "source_hash", "d" * 64)
+    monkeypatch.setattr("ffpa.measure.launch.tree_kernel_hashes", lambda: {"none": now})
+    _, engine, _, _ = launch(stale=True)
+    assert engine.measured == measured
 
 
 def test_a_damaged_results_file_is_named_before_anything_is_measured(launch, tmp_path):

@@ -13,7 +13,7 @@ from ffpa.measure.contestants import Contestant
 from ffpa.measure.cpu import small
 from ffpa.measure.identity import Provenance, identity, shape_of
 from ffpa.measure.inputs import make_inputs
-from ffpa.measure.plan import forecast, is_recorded, spread
+from ffpa.measure.plan import forecast, is_recorded, spread, still_holds
 from ffpa.measure.shape import Shape
 from ffpa.measure.show import results_table, speedup
 from ffpa.record import Row, iqr_of, median_of
@@ -70,6 +70,16 @@ def test_other_sources_or_machines_do_not_count():
 def test_a_throttled_point_is_tried_again():
     rows = [row(KERNEL, [1.0], status="throttled", reason="heat")]
     assert not is_recorded(Settings(), [KERNEL], rows, HERE)
+
+
+def test_a_shape_is_stale_without_rows_or_with_a_kernel_that_changed():
+    ours, baseline = row(KERNEL, [1.0]), row(BASELINE, [2.0])
+    assert still_holds(Settings(), [ours, baseline], lambda one: one is ours)
+    assert not still_holds(Settings(), [ours, baseline], lambda one: False)
+    assert not still_holds(Settings(n=4096), [ours, baseline], lambda one: True)
+    newer = row(KERNEL, [1.0])
+    assert still_holds(Settings(), [ours, newer], lambda one: one is newer)
+    assert not still_holds(Settings(), [newer, ours], lambda one: one is newer)
 
 
 def test_a_forecast_uses_what_was_recorded():

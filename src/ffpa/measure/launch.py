@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +16,18 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 import ffpa
-from ffpa.record import Row, append_rows, load_rows, remember, results_dir, results_path
-from ffpa.record.environment import Run
-from ffpa.record.provenance import git_state, tree_source_hash
+from ffpa.record import (
+    Environment,
+    Row,
+    append_rows,
+    load_environments,
+    load_rows,
+    remember,
+    results_dir,
+    results_path,
+)
+from ffpa.record.environment import Run, kernel_hash
+from ffpa.record.provenance import git_state, tree_kernel_hashes, tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.settings import Device, Settings, SettingsError, check, chosen
 from ffpa_build.errors import BuildError
@@ -28,7 +37,7 @@ from .cpu import MAX_SEQLEN
 from .engines import CpuEngine, Engine, GpuEngine, Planner
 from .faults import DeviceLostError, short_reason
 from .identity import Provenance, point_of
-from .plan import Planned, forecast, is_recorded, spread
+from .plan import Planned, forecast, is_recorded, spread, still_holds
 from .preflight import no_device
 from .show import console, overview_table, plan_table, progress_bar, results_table
 
@@ -137,14 +146,21 @@ class Launch:
         first = self._points[0]
         points = spread(self._points, first.measure.max_points)
         if first.dry_run and first.device is not Device.cpu and not torch.cuda.is_available():
-            return [_planned(Planner(), one) for one in points]
+            return [
+                _planned(Planner(), one, None, self._environments(PAPER_FOLDER)) for one in points
+            ]
         engine = engine_for(first.device)
         source = Provenance(self._run_id, engine.environment().env_hash, engine.source_hash)
         root = Path(first.results_dir).resolve() if first.results_dir else results_dir()
         self._bench = Bench(engine, source, root / engine.slug)
         # A sweep over N collapses to one point where the engine caps N.
         points = list({str(one): one for one in map(engine.fit, points)}.values())
-        return [_planned(engine, one, self._bench) for one in points]
+        known = self._environments(self._bench.folder)
+        return [_planned(engine, one, self._bench, known) for one in points]
+
+    def _environments(self, folder: Path) -> Mapping[str, Environment]:
+        """What says which rows are stale, where that is asked for."""
+        return load_environments(folder) if self._points[0].stale else {}
 
     def _run(self, plan: Sequence[Planned]) -> None:
         if self._points[0].dry_run:
@@ -232,18 +248,35 @@ def _rows_path(folder: Path, settings: Settings) -> Path:
     return results_path(folder.parent, folder.name, settings.results_name)
 
 
-def _planned(engine: Planner | Engine, settings: Settings, bench: Bench | None = None) -> Planned:
-    """A point with its forecast; given where it runs, also whether it is recorded there."""
+def _planned(
+    engine: Planner | Engine,
+    settings: Settings,
+    bench: Bench | None,
+    environments: Mapping[str, Environment],
+) -> Planned:
+    """A point with its forecast, and whether it is recorded where it runs.
+
+    With no device to run on, the committed rows say what is stale.
+    """
     contestants = engine.contestants(settings)
     own = _rows_of(_rows_path(bench.folder, settings)) if bench else ()
     known = own or _rows_of(_rows_path(PAPER_FOLDER, settings))
     expected = forecast(settings, contestants, known, engine.capacity)
-    done = (
-        bench is not None
-        and settings.resume
-        and is_recorded(settings, contestants, own, bench.provenance)
-    )
+    done = False
+    if bench and settings.resume:
+        done = is_recorded(settings, contestants, own, bench.provenance)
+    if settings.stale:
+        source = bench.provenance.source_hash if bench else tree_source_hash()
+        rows = own if bench else known
+        done = done or still_holds(settings, rows, partial(_unchanged, environments, source))
     return Planned(settings, contestants, expected, done)
+
+
+def _unchanged(environments: Mapping[str, Environment], source_hash: str, row: Row) -> bool:
+    """Whether a row is of these sources, or of others that its kernel has in common with them."""
+    recorded = kernel_hash(environments, row.backend, row.env_hash, row.source_hash)
+    now = tree_kernel_hashes().get(row.backend or "")
+    return row.source_hash == source_hash or (now is not None and recorded == now)
 
 
 def _rows_of(path: Path) -> Sequence[Row]:

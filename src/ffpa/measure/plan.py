@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
@@ -122,3 +122,11 @@ def is_recorded(
         and row.status not in ("throttled", "timeout")  # another try may do better
     }
     return all((one.kernel, one.acc, one.variant) in done for one in contestants)
+
+
+def still_holds(settings: Settings, rows: Iterable[Row], unchanged: Callable[[Row], bool]) -> bool:
+    """Whether this shape has rows, the newest of each of our kernels `unchanged`: none is stale."""
+    newest = {
+        (row.kernel, row.acc, row.variant): row for row in rows if row.shape == _row_shape(settings)
+    }
+    return bool(newest) and all(unchanged(row) for row in newest.values() if row.acc)

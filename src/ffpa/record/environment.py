@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,15 @@ def load_environments(folder: Path) -> dict[str, Environment]:
         return {}
     entries = json.loads(path.read_text())
     return {key: Environment.model_validate(entry) for key, entry in entries.items()}
+
+
+def kernel_hash(
+    environments: Mapping[str, Environment], kernel: str | None, env_hash: str, source_hash: str
+) -> str | None:
+    """The hash of what a kernel alone was compiled from, in a build that was recorded."""
+    environment = environments.get(env_hash)
+    build = environment.builds.get(source_hash) if environment else None
+    return build.sources.get(kernel or "") if build else None
 
 
 def remember(folder: Path, environment: Environment) -> str:

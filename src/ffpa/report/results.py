@@ -11,7 +11,7 @@ import pandas as pd
 
 from ffpa.measure.tuning import search_command, searched_hashes
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
-from ffpa.record.environment import Build
+from ffpa.record.environment import Build, kernel_hash
 from ffpa.record.profile import KernelProfile, Profiles, load_profiles
 from ffpa.record.provenance import tree_kernel_hashes, tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
@@ -216,13 +216,8 @@ class Results:
 
     def unchanged(self, kernel: str | None, env_hash: str, source_hash: str) -> bool:
         """Whether a kernel is still compiled from the sources that it was recorded with."""
-        recorded = self._kernel_hash(kernel, env_hash, source_hash)
+        recorded = kernel_hash(self.environments, kernel, env_hash, source_hash)
         return recorded is not None and recorded == self.kernel_hashes.get(kernel or "")
-
-    def _kernel_hash(self, kernel: str | None, env_hash: str, source_hash: str) -> str | None:
-        environment = self.environments.get(env_hash)
-        build = environment.builds.get(source_hash) if environment else None
-        return build.sources.get(kernel or "") if build else None
 
     def _current(self, row: Row) -> set[str]:
         """Hashes of sources whose rows are not stale, whatever kernel they are of.
@@ -301,8 +296,9 @@ class Results:
         profiles = self.profiles
         if profiles is None or profiles.source_hash == row.source_hash:
             return profiles is not None
-        recorded = self._kernel_hash(row.backend, profiles.env_hash, profiles.source_hash)
-        own = self._kernel_hash(row.backend, row.env_hash, row.source_hash)
+        known, kernel = self.environments, row.backend
+        recorded = kernel_hash(known, kernel, profiles.env_hash, profiles.source_hash)
+        own = kernel_hash(known, kernel, row.env_hash, row.source_hash)
         return recorded is not None and recorded == own
 
     def _registers(self, row: Row) -> int | None:
