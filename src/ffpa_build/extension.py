@@ -60,7 +60,9 @@ def build_module(version: str) -> Path:
             "debug_barriers": options.debug_barriers,
             "flags": flags,
             "kernel_filter": options.kernels,
-            "kernel_hashes": kernel_hashes(ROOT, (instance for instance, _ in selection)),
+            "kernel_hashes": kernel_hashes(
+                ROOT, (instance for instance, _ in selection), options.debug_barriers
+            ),
             "source_hash": source_hash(ROOT, options.debug_barriers),
             "version": version,
         }

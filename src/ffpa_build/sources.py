@@ -39,7 +39,9 @@ def source_hash(root: Path, debug_barriers: bool = False) -> str:
     return digest.hexdigest()
 
 
-def kernel_hashes(root: Path, instances: Iterable[Instance]) -> dict[str, str]:
+def kernel_hashes(
+    root: Path, instances: Iterable[Instance], debug_barriers: bool = False
+) -> dict[str, str]:
     """By an instance's name, SHA-256 (hex) over what it alone is compiled from in the tree `root`.
 
     That is its configuration, the headers that its kernel and a launch include, and nvcc's flags:
@@ -53,7 +55,7 @@ def kernel_hashes(root: Path, instances: Iterable[Instance]) -> dict[str, str]:
             files = (one.header, "launch.cuh", "bindings.cpp")
             texts = [text for file in files for text in with_includes(one.id, folder, file, set())]
             code[one.header] = "\0".join(texts)
-        parts = (code[one.header], one.template, repr(one.fields), *nvcc_flags(False))
+        parts = (code[one.header], one.template, repr(one.fields), *nvcc_flags(debug_barriers))
         hashes[one.name] = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return hashes
 

@@ -218,6 +218,8 @@ def test_a_kernels_hash_follows_its_own_sources_alone(tree):
     assert configured not in (toy, changed) and same == yot
     (csrc / "launch.cuh").write_text("// another launch\n")
     assert configured != hashes()[0] and yot != hashes()[1]
+    debug = kernel_hashes(root, manifest.load(root), debug_barriers=True)
+    assert not set(debug.values()) & set(hashes())
 
 
 def test_the_projects_own_list_is_valid():

@@ -49,5 +49,7 @@ def tree_source_hash(root: Path = REPOSITORY) -> str:
 
 @functools.cache
 def tree_kernel_hashes(root: Path = REPOSITORY) -> dict[str, str]:
-    """By kernel, the hash of what it alone is compiled from in the work tree."""
+    """By kernel, the hash of what it alone is compiled from in the work tree; {} without one."""
+    if not (root / "csrc" / "kernels.toml").exists():
+        return {}
     return kernel_hashes(root, manifest.load(root))

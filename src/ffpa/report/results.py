@@ -294,8 +294,10 @@ class Results:
     def _profiled_as_run(self, row: Row) -> bool:
         """Whether the profile is of the sources that the row's kernel was compiled from."""
         profiles = self.profiles
-        if profiles is None or profiles.source_hash == row.source_hash:
-            return profiles is not None
+        if profiles is None:
+            return False
+        if profiles.source_hash == row.source_hash:
+            return True
         known, kernel = self.environments, row.backend
         recorded = kernel_hash(known, kernel, profiles.env_hash, profiles.source_hash)
         own = kernel_hash(known, kernel, row.env_hash, row.source_hash)
