@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf
 
 import ffpa
 from ffpa.record import (
-    Environment,
     Row,
     append_rows,
     load_environments,
@@ -26,7 +25,7 @@ from ffpa.record import (
     results_dir,
     results_path,
 )
-from ffpa.record.environment import Run, kernel_hash
+from ffpa.record.environment import Run, unchanged
 from ffpa.record.provenance import git_state, tree_kernel_hashes, tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY
 from ffpa.settings import Device, Settings, SettingsError, check, chosen
@@ -146,21 +145,16 @@ class Launch:
         first = self._points[0]
         points = spread(self._points, first.measure.max_points)
         if first.dry_run and first.device is not Device.cpu and not torch.cuda.is_available():
-            return [
-                _planned(Planner(), one, None, self._environments(PAPER_FOLDER)) for one in points
-            ]
+            holds = _holding(PAPER_FOLDER, tree_source_hash()) if first.stale else None
+            return [_planned(Planner(), one, None, holds) for one in points]
         engine = engine_for(first.device)
         source = Provenance(self._run_id, engine.environment().env_hash, engine.source_hash)
         root = Path(first.results_dir).resolve() if first.results_dir else results_dir()
         self._bench = Bench(engine, source, root / engine.slug)
         # A sweep over N collapses to one point where the engine caps N.
         points = list({str(one): one for one in map(engine.fit, points)}.values())
-        known = self._environments(self._bench.folder)
-        return [_planned(engine, one, self._bench, known) for one in points]
-
-    def _environments(self, folder: Path) -> Mapping[str, Environment]:
-        """What says which rows are stale, where that is asked for."""
-        return load_environments(folder) if self._points[0].stale else {}
+        holds = _holding(self._bench.folder, engine.source_hash) if first.stale else None
+        return [_planned(engine, one, self._bench, holds) for one in points]
 
     def _run(self, plan: Sequence[Planned]) -> None:
         if self._points[0].dry_run:
@@ -252,11 +246,12 @@ def _planned(
     engine: Planner | Engine,
     settings: Settings,
     bench: Bench | None,
-    environments: Mapping[str, Environment],
+    holds: Callable[[Row], bool] | None,
 ) -> Planned:
-    """A point with its forecast, and whether it is recorded where it runs.
+    """A point with its forecast, and whether it need not be measured.
 
-    With no device to run on, the committed rows say what is stale.
+    That is, if asked for, when it is recorded where it runs, or its rows there are none that is
+    stale: `holds` tells them. With no device to run on the committed rows decide.
     """
     contestants = engine.contestants(settings)
     own = _rows_of(_rows_path(bench.folder, settings)) if bench else ()
@@ -265,18 +260,21 @@ def _planned(
     done = False
     if bench and settings.resume:
         done = is_recorded(settings, contestants, own, bench.provenance)
-    if settings.stale:
-        source = bench.provenance.source_hash if bench else tree_source_hash()
-        rows = own if bench else known
-        done = done or still_holds(settings, rows, partial(_unchanged, environments, source))
+    if holds:
+        done = done or still_holds(settings, own if bench else known, holds)
     return Planned(settings, contestants, expected, done)
 
 
-def _unchanged(environments: Mapping[str, Environment], source_hash: str, row: Row) -> bool:
-    """Whether a row is of these sources, or of others that its kernel has in common with them."""
-    recorded = kernel_hash(environments, row.backend, row.env_hash, row.source_hash)
-    now = tree_kernel_hashes().get(row.backend or "")
-    return row.source_hash == source_hash or (now is not None and recorded == now)
+def _holding(folder: Path, source_hash: str) -> Callable[[Row], bool]:
+    """Tells rows of a folder that are of these sources, or of others with the same kernel."""
+    environments, now = load_environments(folder), tree_kernel_hashes()
+
+    def holds(row: Row) -> bool:
+        return row.source_hash == source_hash or unchanged(
+            environments, now, row.backend, row.env_hash, row.source_hash
+        )
+
+    return holds
 
 
 def _rows_of(path: Path) -> Sequence[Row]:

@@ -124,9 +124,9 @@ def is_recorded(
     return all((one.kernel, one.acc, one.variant) in done for one in contestants)
 
 
-def still_holds(settings: Settings, rows: Iterable[Row], unchanged: Callable[[Row], bool]) -> bool:
-    """Whether this shape has rows, the newest of each of our kernels `unchanged`: none is stale."""
+def still_holds(settings: Settings, rows: Iterable[Row], holds: Callable[[Row], bool]) -> bool:
+    """Whether this shape has rows, and the newest of each of our kernels `holds`: none is stale."""
     newest = {
         (row.kernel, row.acc, row.variant): row for row in rows if row.shape == _row_shape(settings)
     }
-    return bool(newest) and all(unchanged(row) for row in newest.values() if row.acc)
+    return bool(newest) and all(holds(row) for row in newest.values() if row.acc)

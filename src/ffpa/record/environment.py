@@ -125,6 +125,18 @@ def kernel_hash(
     return build.sources.get(kernel or "") if build else None
 
 
+def unchanged(
+    environments: Mapping[str, Environment],
+    now: Mapping[str, str],
+    kernel: str | None,
+    env_hash: str,
+    source_hash: str,
+) -> bool:
+    """Whether a kernel's hash `now` is known, and the one that it was recorded with."""
+    recorded = kernel_hash(environments, kernel, env_hash, source_hash)
+    return recorded is not None and recorded == now.get(kernel or "")
+
+
 def remember(folder: Path, environment: Environment) -> str:
     """Merge an environment with its builds and runs into environment.json; returns its hash.
 

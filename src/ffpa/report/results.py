@@ -11,7 +11,7 @@ import pandas as pd
 
 from ffpa.measure.tuning import search_command, searched_hashes
 from ffpa.record import Environment, Row, load_environments, load_rows, results_dir
-from ffpa.record.environment import Build, kernel_hash
+from ffpa.record.environment import Build, kernel_hash, unchanged
 from ffpa.record.profile import KernelProfile, Profiles, load_profiles
 from ffpa.record.provenance import tree_kernel_hashes, tree_source_hash
 from ffpa.record.store import PAPER_FOLDER, REPOSITORY, REPRODUCED
@@ -70,10 +70,9 @@ class Results:
         # A search, built from sources of its own, is never what the newest rows tell about.
         rows.sort(key=lambda row: (row.experiment != SEARCH, started.get(row.run_id, "")))
         profiles = load_profiles(folder)
-        if source_hash:
-            return cls(folder, tuple(rows), environments, source_hash, profiles)
-        own = tree_kernel_hashes()
-        return cls(folder, tuple(rows), environments, tree_source_hash(), profiles, own)
+        kernels = {} if source_hash else tree_kernel_hashes()
+        source = source_hash or tree_source_hash()
+        return cls(folder, tuple(rows), environments, source, profiles, kernels)
 
     @property
     def name(self) -> str:
@@ -216,8 +215,7 @@ class Results:
 
     def unchanged(self, kernel: str | None, env_hash: str, source_hash: str) -> bool:
         """Whether a kernel is still compiled from the sources that it was recorded with."""
-        recorded = kernel_hash(self.environments, kernel, env_hash, source_hash)
-        return recorded is not None and recorded == self.kernel_hashes.get(kernel or "")
+        return unchanged(self.environments, self.kernel_hashes, kernel, env_hash, source_hash)
 
     def _current(self, row: Row) -> set[str]:
         """Hashes of sources whose rows are not stale, whatever kernel they are of.
@@ -283,7 +281,7 @@ class Results:
     def _profiled(self, row: Row) -> dict[str, float | None]:
         """Counters of the very kernel and shape, if those of these sources were recorded."""
         found = None
-        if self.profiles and self._profiled_as_run(row) and not row.causal:
+        if self.profiles and self._are_of(self.profiles, row) and not row.causal:
             shape = (row.batch, row.nheads_q, row.nheads_kv, row.seqlen_q, row.seqlen_k)
             for one in self.profiles.profiles:
                 profiled = (one.batch, one.nheads_q, one.nheads_kv, one.seqlen_q, one.seqlen_k)
@@ -291,17 +289,12 @@ class Results:
                     found = one
         return {name: counter(found) if found else None for name, counter in PROFILED.items()}
 
-    def _profiled_as_run(self, row: Row) -> bool:
-        """Whether the profile is of the sources that the row's kernel was compiled from."""
-        profiles = self.profiles
-        if profiles is None:
-            return False
-        if profiles.source_hash == row.source_hash:
-            return True
+    def _are_of(self, profiles: Profiles, row: Row) -> bool:
+        """Whether profiles are of the sources that the row's kernel was compiled from."""
         known, kernel = self.environments, row.backend
-        recorded = kernel_hash(known, kernel, profiles.env_hash, profiles.source_hash)
-        own = kernel_hash(known, kernel, row.env_hash, row.source_hash)
-        return recorded is not None and recorded == own
+        profiled = kernel_hash(known, kernel, profiles.env_hash, profiles.source_hash)
+        ran = kernel_hash(known, kernel, row.env_hash, row.source_hash)
+        return profiles.source_hash == row.source_hash or (profiled is not None and profiled == ran)
 
     def _registers(self, row: Row) -> int | None:
         """Registers a thread of the kernel that ran, as compiled for the device."""
