@@ -250,7 +250,7 @@ def _planned(
 ) -> Planned:
     """A point with its forecast, and whether it need not be measured.
 
-    That is, if asked for, when it is recorded where it runs, or its rows there are none that is
+    That is, if asked for, when it is recorded where it runs, or when none of its rows there is
     stale: `holds` tells them. With no device to run on the committed rows decide.
     """
     contestants = engine.contestants(settings)
